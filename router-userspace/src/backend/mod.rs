@@ -1,0 +1,7 @@
+//! The engines behind the router: who they are, what they carry, how they are.
+
+mod registry;
+
+pub use registry::{
+    Backend, BackendConfig, BackendSet, BackendStats, Charge, MAX_IN_FLIGHT_UNKNOWN, MAX_WAITING_DEFAULT,
+};

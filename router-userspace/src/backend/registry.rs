@@ -1,0 +1,162 @@
+//! The list of backends and each one's live counts.
+//!
+//! Workers write the counts as they serve; the control thread reads them and writes the state. Every field has
+//! one meaning and is an atomic, so that a decision reads them without a lock.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crate::types::{BackendId, BackendSnapshot, BackendState, Micros};
+
+/// What the operator said of one backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendConfig {
+    /// How it is called in logs, metrics and `/backends`: `host:port` where no name is given.
+    pub name: String,
+    /// Where it listens.
+    pub addr: SocketAddr,
+    /// Its share relative to the others, at least 1.
+    pub weight: u32,
+    /// The in-flight count from which it is saturated; `None` = decided from its own reports, 256 without.
+    pub max_in_flight: Option<u32>,
+    /// The engine's own queue length from which it is saturated.
+    pub max_waiting: u32,
+}
+
+/// `max_in_flight` of a backend that reports nothing.
+pub const MAX_IN_FLIGHT_UNKNOWN: u32 = 256;
+/// `max_waiting` where the operator gives none.
+pub const MAX_WAITING_DEFAULT: u32 = 16;
+
+/// The live counts of one backend.
+#[derive(Debug, Default)]
+pub struct BackendStats {
+    in_flight: AtomicU32,
+    state: AtomicU8,
+    /// When a response byte last came from it, µs of [`crate::types::now`]; 0 = never.
+    pub last_byte_us: AtomicU64,
+    /// Requests sent to it, retries included.
+    pub requests_total: AtomicU64,
+    /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
+    pub answers_total: [AtomicU64; 3],
+    /// Connections that could not be opened.
+    pub connect_failures_total: AtomicU64,
+    /// Requests that failed after they were sent and before or inside their response.
+    pub broken_total: AtomicU64,
+    /// Response bytes received from it, heads included.
+    pub bytes_total: AtomicU64,
+}
+
+/// One engine replica.
+#[derive(Debug)]
+pub struct Backend {
+    /// Its index in the set.
+    pub id: BackendId,
+    /// What the operator said of it.
+    pub config: BackendConfig,
+    /// Its live counts.
+    pub stats: BackendStats,
+}
+
+impl Backend {
+    /// Counts one request in flight until the returned guard is dropped.
+    #[must_use]
+    pub fn charge(self: &Arc<Self>) -> Charge {
+        self.stats.in_flight.fetch_add(1, Ordering::Relaxed);
+        self.stats.requests_total.fetch_add(1, Ordering::Relaxed);
+        Charge {
+            backend: Arc::clone(self),
+        }
+    }
+
+    /// Requests in flight now.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.stats.in_flight.load(Ordering::Relaxed)
+    }
+
+    /// Whether it may get new requests.
+    #[must_use]
+    pub fn state(&self) -> BackendState {
+        BackendState::from_u8(self.stats.state.load(Ordering::Relaxed))
+    }
+
+    /// Sets whether it may get new requests; the health driver's to call.
+    pub fn set_state(&self, state: BackendState) {
+        self.stats.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Notes that response bytes came from it.
+    pub fn note_bytes(&self, bytes: u64, now: Micros) {
+        self.stats.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+        self.stats.last_byte_us.store(now.0, Ordering::Relaxed);
+    }
+
+    /// What a policy sees of it.
+    #[must_use]
+    pub fn snapshot(&self) -> BackendSnapshot {
+        BackendSnapshot {
+            id: self.id,
+            weight: self.config.weight,
+            state: self.state(),
+            in_flight: self.in_flight(),
+            max_in_flight: self.config.max_in_flight.unwrap_or(MAX_IN_FLIGHT_UNKNOWN),
+            waiting: None,
+            max_waiting: self.config.max_waiting,
+        }
+    }
+}
+
+/// One request's place in a backend's in-flight count; given back when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    backend: Arc<Backend>,
+}
+
+impl Charge {
+    /// The backend that carries the request.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.backend.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All backends, in the order of the config.
+#[derive(Debug, Default)]
+pub struct BackendSet {
+    /// Index = [`BackendId`].
+    pub backends: Vec<Arc<Backend>>,
+}
+
+impl BackendSet {
+    /// A set in the order of `configs`, all healthy until the first probes say otherwise.
+    #[must_use]
+    pub fn new(configs: Vec<BackendConfig>) -> BackendSet {
+        let backends = configs
+            .into_iter()
+            .enumerate()
+            .map(|(index, config)| {
+                let id = BackendId(u32::try_from(index).unwrap_or(u32::MAX));
+                Arc::new(Backend {
+                    id,
+                    config,
+                    stats: BackendStats::default(),
+                })
+            })
+            .collect();
+        BackendSet { backends }
+    }
+
+    /// The backend with this id.
+    #[must_use]
+    pub fn get(&self, id: BackendId) -> Option<&Arc<Backend>> {
+        self.backends.get(id.0 as usize)
+    }
+}

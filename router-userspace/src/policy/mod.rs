@@ -1,0 +1,22 @@
+//! Choosing a backend: filter, score, pick. Policies see snapshots only.
+
+mod decision;
+mod round_robin;
+
+pub use decision::{Decision, NoBackend, Reason, RequestView};
+pub use round_robin::RoundRobin;
+
+use crate::types::BackendSnapshot;
+
+/// A way to choose. Each worker owns its own instance, so `pick` may keep state without a lock.
+pub trait Policy {
+    /// Chooses a backend for `request` among `backends` (index = id).
+    ///
+    /// # Errors
+    /// [`NoBackend`] where none may get it.
+    fn pick(
+        &mut self,
+        request: &RequestView<'_>,
+        backends: &[BackendSnapshot],
+    ) -> Result<Decision, NoBackend>;
+}

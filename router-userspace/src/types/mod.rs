@@ -1,0 +1,9 @@
+//! Ids, units, snapshots, the clock and the seeded random numbers: what every layer may know.
+
+mod backend;
+mod clock;
+mod rng;
+
+pub use backend::{BackendId, BackendSnapshot, BackendState};
+pub use clock::{Micros, now};
+pub use rng::Rng;
