@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::types::{BackendId, BackendSnapshot, BackendState, Micros};
+use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ pub const MAX_WAITING_DEFAULT: u32 = 16;
 pub struct BackendStats {
     in_flight: AtomicU32,
     state: AtomicU8,
-    /// When a response byte last came from it, µs of [`crate::types::now`]; 0 = never.
-    pub last_byte_us: AtomicU64,
+    /// Response bytes received from it, heads included, and when the last came.
+    pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
     pub requests_total: AtomicU64,
     /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
@@ -44,8 +44,6 @@ pub struct BackendStats {
     pub connect_failures_total: AtomicU64,
     /// Requests that failed after they were sent and before or inside their response.
     pub broken_total: AtomicU64,
-    /// Response bytes received from it, heads included.
-    pub bytes_total: AtomicU64,
 }
 
 /// One engine replica.
@@ -89,8 +87,13 @@ impl Backend {
 
     /// Notes that response bytes came from it.
     pub fn note_bytes(&self, bytes: u64, now: Micros) {
-        self.stats.bytes_total.fetch_add(bytes, Ordering::Relaxed);
-        self.stats.last_byte_us.store(now.0, Ordering::Relaxed);
+        self.stats.progress.note(bytes, now);
+    }
+
+    /// Where relays note its bytes.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.stats.progress)
     }
 
     /// What a policy sees of it.
@@ -152,6 +155,15 @@ impl BackendSet {
             })
             .collect();
         BackendSet { backends }
+    }
+
+    /// Each backend's name and weight, in order: what rings are built of.
+    #[must_use]
+    pub fn names_and_weights(&self) -> Vec<(String, u32)> {
+        self.backends
+            .iter()
+            .map(|backend| (backend.config.name.clone(), backend.config.weight))
+            .collect()
     }
 
     /// The backend with this id.
