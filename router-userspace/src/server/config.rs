@@ -148,7 +148,7 @@ impl Default for RetryConfig {
 pub struct ServerConfig {
     /// Where clients connect.
     pub listen: Vec<SocketAddr>,
-    /// Worker threads, each with a relay beside it.
+    /// Worker threads, each with a relay beside it; 0 = one a core.
     pub workers: usize,
     /// Which paths pass.
     pub paths: PathScope,
@@ -162,4 +162,19 @@ pub struct ServerConfig {
     pub timeouts: Timeouts,
     /// Retries.
     pub retry: RetryConfig,
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 8080))],
+            workers: 0,
+            paths: PathScope::Inference,
+            half_close: HalfClose::Abort,
+            datapath: DatapathMode::Auto,
+            limits: Limits::default(),
+            timeouts: Timeouts::default(),
+            retry: RetryConfig::default(),
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::Stop;
+use super::StopPhase;
 use super::client::Client;
 use super::own::{self, OwnAnswer};
 use super::paths::{Passage, passage};
@@ -83,7 +83,7 @@ async fn next_head(worker: &Worker, client: &mut Client) -> Result<Option<(Reque
                 let first = tokio::select! {
                     biased;
                     read = &mut idle => Some(read),
-                    _ = stop.wait_for(|stop| *stop != Stop::Running) => None,
+                    _ = stop.wait_for(|phase| *phase != StopPhase::Running) => None,
                 };
                 match first {
                     Some(read) => read,

@@ -1,9 +1,10 @@
 //! The proxy: workers, connections, request phases.
 //!
-//! A [`run`](start)ning server has one worker thread a core, each with a relay beside it. `connection` reads
+//! A [running](run) server has one worker thread a core, each with a relay beside it. `connection` reads
 //! requests in order, `request` holds the body and chooses a backend, `exchange` makes one try at it, `respond`
 //! passes the answer on or hands it to the relay.
 
+mod admin;
 mod body;
 mod client;
 mod config;
@@ -19,16 +20,6 @@ mod run;
 mod upstream;
 mod worker;
 
+pub use admin::{AdminToken, AdminTokenError};
 pub use config::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, ServerConfig, Timeouts};
-pub use run::{Server, StartError, start};
-
-/// Whether the server goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stop {
-    /// It serves.
-    Running,
-    /// It takes no new connections and requests.
-    Draining,
-    /// It ends at once.
-    Now,
-}
+pub use run::{RunError, Running, Stop, StopPhase, run};

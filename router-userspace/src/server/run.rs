@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -11,32 +11,49 @@ use tokio::sync::watch;
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
-use super::{ServerConfig, Stop};
+use super::ServerConfig;
 use crate::backend::BackendSet;
 use crate::datapath::{Relay, RelayConfig};
 use crate::net::{self, RingError};
 use crate::policy::{Policy, PolicyConfig};
-use crate::telemetry::{DecisionLog, Metrics};
+use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
 /// Descriptors for other things than requests: listeners, rings, logs, the control thread.
 const FILES_RESERVED: u64 = 256;
 /// Descriptors that one request may hold: two for each of its connections.
 const FILES_PER_CONNECTION: u64 = 4;
+/// How often a drain looks whether the last connection has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
 
-/// Why serving can't start.
+/// How far a stop has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StopPhase {
+    /// Serving.
+    Running,
+    /// No new connections; requests in flight are finished, within the drain timeout.
+    Drain,
+    /// Everything is closed at once.
+    Now,
+}
+
+/// Watches for a stop; cloned for each worker.
+pub type Stop = watch::Receiver<StopPhase>;
+
+/// Why serving ended otherwise than by a stop.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum RunError {
     /// A listening address can't be had.
-    #[error("listen = \"{addr}\": {cause}; {remedy}")]
+    #[error("listen = \"{addr}\": {}", super::admin::listen_reason(source))]
     Listen {
         /// The address.
         addr: SocketAddr,
-        /// What bind answered.
-        cause: io::Error,
-        /// What to do.
-        remedy: &'static str,
+        /// What the system says.
+        source: io::Error,
     },
+    /// `datapath = "kernel"` was demanded and this host can't.
+    #[error("datapath = \"kernel\": {0}")]
+    KernelAbsent(String),
     /// The host refuses io_uring.
     #[error(transparent)]
     Ring(#[from] RingError),
@@ -45,35 +62,89 @@ pub enum StartError {
     Thread(io::Error),
 }
 
-/// A running proxy.
+/// What a server is made of, besides its configuration.
 #[derive(Debug)]
-pub struct Server {
-    /// Where it listens, ports filled in.
-    pub addrs: Vec<SocketAddr>,
+pub struct Running {
+    /// The engines.
+    pub backends: Arc<BackendSet>,
+    /// The policy and its parameters.
+    pub policy: PolicyConfig,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+    /// Where it notes decisions.
+    pub decisions: Arc<DecisionLog>,
+    /// Where it notes requests, if anywhere.
+    pub access_log: Option<Arc<AccessLog>>,
+}
+
+/// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
+///
+/// # Errors
+/// [`RunError`] where serving can't begin; then nothing is left running.
+pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), RunError> {
+    let server = start(config, parts)?;
+    for addr in &server.addrs {
+        tracing::info!("listening on http://{addr}");
+    }
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
+    runtime.block_on(async {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = stop.wait_for(|phase| *phase != StopPhase::Running).await;
+        server.stop.send_replace(StopPhase::Drain);
+        let drained = async {
+            while server.shared.connections.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        };
+        let drain = server.shared.config.timeouts.drain;
+        tokio::select! {
+            () = drained => {}
+            () = tokio::time::sleep(drain) => tracing::warn!(
+                "{} connections are cut: they did not end within {drain:?} (timeouts.drain)",
+                server.shared.connections.load(Ordering::Relaxed)
+            ),
+            _ = stop.wait_for(|phase| *phase == StopPhase::Now) => {}
+        }
+    });
+    server.stop();
+    Ok(())
+}
+
+/// The threads of a running proxy.
+struct Server {
+    addrs: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Vec<std::thread::JoinHandle<Result<(), RingError>>>,
     relays: Vec<Relay>,
-    stop: watch::Sender<Stop>,
+    stop: watch::Sender<StopPhase>,
+}
+
+impl Server {
+    /// Cuts what is still under way and waits for the threads.
+    fn stop(self) {
+        for relay in self.relays {
+            relay.stop();
+        }
+        self.stop.send_replace(StopPhase::Now);
+        for worker in self.workers {
+            // A panicked worker has said so on stderr already.
+            let _ = worker.join();
+        }
+    }
 }
 
 /// Starts workers and relays.
-///
-/// # Errors
-/// [`StartError`], with nothing left running.
-pub fn start(
-    config: ServerConfig,
-    policy: &PolicyConfig,
-    backends: Arc<BackendSet>,
-    metrics: Arc<Metrics>,
-    decisions: Arc<DecisionLog>,
-) -> Result<Server, StartError> {
+fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
+    let Running { backends, policy, metrics, decisions, access_log } = parts;
+    let _ = access_log;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
-    let count = config.workers.max(1);
+    let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
     for addr in &config.listen {
-        let bound = net::bind_listeners(*addr, count).map_err(|cause| listen_error(*addr, cause))?;
+        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen { addr: *addr, source: cause })?;
         addrs.push(
             bound
                 .first()
@@ -103,7 +174,7 @@ pub fn start(
         decisions,
         config,
     });
-    let (stop, stopped) = watch::channel(Stop::Running);
+    let (stop, stopped) = watch::channel(StopPhase::Running);
     let mut server = Server {
         addrs,
         shared: Arc::clone(&shared),
@@ -117,7 +188,7 @@ pub fn start(
             relay_config.clone(),
             Arc::clone(&shared.metrics),
         )
-        .map_err(StartError::Thread)?;
+        .map_err(RunError::Thread)?;
         let handle = relay.handle();
         server.relays.push(relay);
         let seed = now().0 ^ (index as u64) << 48 ^ u64::from(std::process::id());
@@ -134,56 +205,17 @@ pub fn start(
         let thread = std::thread::Builder::new()
             .name(format!("worker-{index}"))
             .spawn(run);
-        server.workers.push(thread.map_err(StartError::Thread)?);
+        server.workers.push(thread.map_err(RunError::Thread)?);
     }
     Ok(server)
 }
 
-impl Server {
-    /// Client connections that it takes at once.
-    #[must_use]
-    pub fn connections_max(&self) -> usize {
-        self.shared.connections_max
+/// The configured number, or one a core.
+fn worker_count(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        count => count,
     }
-
-    /// Stops taking connections and new requests; those under way go on.
-    pub fn drain(&self) {
-        self.stop.send_replace(Stop::Draining);
-    }
-
-    /// Client connections open now.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.shared.connections.load(std::sync::atomic::Ordering::Relaxed)
-    }
-
-    /// Time that requests under way get after [`Server::drain`].
-    #[must_use]
-    pub fn drain_time(&self) -> Duration {
-        self.shared.config.timeouts.drain
-    }
-
-    /// Cuts what is still under way and waits for the threads.
-    pub fn stop(self) {
-        for relay in self.relays {
-            relay.stop();
-        }
-        self.stop.send_replace(Stop::Now);
-        for worker in self.workers {
-            // A panicked worker has said so on stderr already.
-            let _ = worker.join();
-        }
-    }
-}
-
-fn listen_error(addr: SocketAddr, cause: io::Error) -> StartError {
-    let remedy = match cause.kind() {
-        io::ErrorKind::AddrInUse => "another process listens there; choose another port or stop it",
-        io::ErrorKind::AddrNotAvailable => "this host has no such address; see `ip addr`",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need CAP_NET_BIND_SERVICE",
-        _ => "check the address",
-    };
-    StartError::Listen { addr, cause, remedy }
 }
 
 /// The configured cap, or what the limit of open files allows.

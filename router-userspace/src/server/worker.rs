@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::watch;
 
 use super::client::Client;
 use super::connection;
@@ -16,7 +15,7 @@ use super::memory::BodyMemory;
 use super::own::OwnAnswer;
 use super::retry::RetryBudget;
 use super::upstream::Pool;
-use super::{ServerConfig, Stop};
+use super::{ServerConfig, Stop, StopPhase};
 use crate::backend::BackendSet;
 use crate::datapath::RelayHandle;
 use crate::net::Listener;
@@ -52,7 +51,7 @@ pub(super) struct Worker {
     pub(super) relay: RelayHandle,
     pub(super) pool: RefCell<Pool>,
     pub(super) rng: RefCell<Rng>,
-    pub(super) stop: watch::Receiver<Stop>,
+    pub(super) stop: Stop,
     policy: RefCell<Box<dyn Policy>>,
     snapshots: RefCell<Vec<BackendSnapshot>>,
 }
@@ -73,7 +72,7 @@ impl Worker {
         relay: RelayHandle,
         policy: Box<dyn Policy>,
         seed: u64,
-        stop: watch::Receiver<Stop>,
+        stop: Stop,
     ) -> Rc<Worker> {
         let limits = &shared.config.limits;
         let pool = Pool::new(
@@ -103,7 +102,7 @@ impl Worker {
             }
         }
         let mut stop = self.stop.clone();
-        while *stop.borrow_and_update() != Stop::Now {
+        while *stop.borrow_and_update() != StopPhase::Now {
             tokio::select! {
                 changed = stop.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(EXPIRE_INTERVAL) => self.pool.borrow_mut().expire(now()),
@@ -136,7 +135,7 @@ impl Worker {
 
     /// Whether new requests are still welcome on open connections.
     pub(super) fn stopping(&self) -> bool {
-        *self.stop.borrow() != Stop::Running
+        *self.stop.borrow() != StopPhase::Running
     }
 
     /// Takes a connection in, or tells it that there's no room.

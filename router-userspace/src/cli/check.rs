@@ -1,0 +1,55 @@
+//! `warmpath check`: is this configuration good?
+
+use std::path::PathBuf;
+
+use super::config::{EXAMPLE, Flags, Loaded, load, resolve_by_system};
+use super::{Exit, complain, print};
+
+/// The arguments of `warmpath check`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The file; every fault in it is reported at once, and the exit code is 64 where there is one.
+    #[arg(long, value_name = "FILE", required_unless_present = "example")]
+    config: Option<PathBuf>,
+    /// Prints a file with every key, documented and at its default.
+    #[arg(long, conflicts_with = "config")]
+    example: bool,
+}
+
+pub(super) fn run(args: &Args) -> Exit {
+    if args.example {
+        print(EXAMPLE.trim_end());
+        return Exit::Done;
+    }
+    match load(args.config.as_deref(), &Flags::default(), &resolve_by_system) {
+        Ok(loaded) => {
+            for warning in &loaded.warnings {
+                complain(&format!("warning: {warning}"));
+            }
+            print(&summary(&loaded));
+            Exit::Done
+        }
+        Err(faults) => {
+            for fault in faults {
+                complain(&fault.to_string());
+            }
+            Exit::Usage
+        }
+    }
+}
+
+fn summary(loaded: &Loaded) -> String {
+    let config = &loaded.config;
+    let count = config.backends.len();
+    let plural = if count == 1 { "" } else { "s" };
+    let listen: Vec<String> = config.server.listen.iter().map(ToString::to_string).collect();
+    let admin = config
+        .admin
+        .listen
+        .map_or("off".to_owned(), |addr| addr.to_string());
+    format!(
+        "ok: {count} backend{plural}, policy {}, listen {}, admin {admin}",
+        config.policy.name,
+        listen.join(" "),
+    )
+}
