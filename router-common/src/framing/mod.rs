@@ -214,6 +214,7 @@ impl Framing {
 
     /// Whether the message has ended.
     #[must_use]
+    #[inline(always)]
     pub const fn is_done(&self) -> bool {
         self.phase == phase::DONE
     }
@@ -237,6 +238,17 @@ impl Framing {
         self.chunks
     }
 
+    /// Takes over the state of `other`.
+    ///
+    /// Field by field: a copy of the whole struct becomes a memory intrinsic that bpf-linker can't lower.
+    #[inline(always)]
+    pub fn copy_from(&mut self, other: &Framing) {
+        self.remaining = other.remaining;
+        self.chunks = other.chunks;
+        self.phase = other.phase;
+        self.line = other.line;
+    }
+
     /// How the message stands.
     #[must_use]
     pub fn progress(&self) -> Progress {
@@ -252,11 +264,10 @@ impl Framing {
     /// After [`Progress::Done`] and [`Progress::Failed`] further calls consume nothing and say the same again.
     pub fn advance(&mut self, bytes: &[u8]) -> Step {
         let mut consumed = 0;
-        loop {
-            match self.next_piece(&bytes[consumed..]) {
-                Piece::Payload(n) | Piece::Framing(n) | Piece::Trailers(n) => consumed += n,
-                Piece::More | Piece::Done | Piece::Failed(_) => break,
-            }
+        while let Piece::Payload(n) | Piece::Framing(n) | Piece::Trailers(n) =
+            self.next_piece(&bytes[consumed..])
+        {
+            consumed += n;
         }
         Step {
             consumed,
