@@ -108,8 +108,16 @@ fn start(config: Config) -> Result<(), Failure> {
         policy: config.policy.name,
     })?;
     let (metrics, stop) = (control.metrics(), control.stop());
-    let policy = PolicyConfig { kind: PolicyKind::RoundRobin };
-    let parts = Running { backends, policy, metrics, decisions, access_log };
+    let policy = PolicyConfig {
+        kind: PolicyKind::RoundRobin,
+    };
+    let parts = Running {
+        backends,
+        policy,
+        metrics,
+        decisions,
+        access_log,
+    };
     let done = server::run(config.server, parts, stop);
     control.finish();
     done.map_err(Failure::from)

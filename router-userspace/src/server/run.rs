@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::ServerConfig;
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
-use super::ServerConfig;
 use crate::backend::BackendSet;
 use crate::datapath::{Relay, RelayConfig};
 use crate::net::{self, RingError};
@@ -86,8 +86,10 @@ pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), R
     for addr in &server.addrs {
         tracing::info!("listening on http://{addr}");
     }
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(RunError::Thread)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(RunError::Thread)?;
     runtime.block_on(async {
         // An error means that the sender is gone, which is a stop as well.
         let _ = stop.wait_for(|phase| *phase != StopPhase::Running).await;
@@ -136,7 +138,13 @@ impl Server {
 
 /// Starts workers and relays.
 fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
-    let Running { backends, policy, metrics, decisions, access_log } = parts;
+    let Running {
+        backends,
+        policy,
+        metrics,
+        decisions,
+        access_log,
+    } = parts;
     let _ = access_log;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
@@ -144,7 +152,10 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
     for addr in &config.listen {
-        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen { addr: *addr, source: cause })?;
+        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen {
+            addr: *addr,
+            source: cause,
+        })?;
         addrs.push(
             bound
                 .first()

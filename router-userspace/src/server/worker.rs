@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-
 use super::client::Client;
 use super::connection;
 use super::memory::BodyMemory;
