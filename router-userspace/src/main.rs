@@ -1,2 +1,7 @@
-//! The binary.
-fn main() {}
+//! The binary `warmpath`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    router_userspace::cli::main()
+}
