@@ -1,5 +1,6 @@
 //! The subcommands.
 
+pub mod bench;
 pub mod engine;
 
 use std::process::ExitCode;
@@ -16,6 +17,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Bench(bench::BenchArgs),
     Engine(engine::EngineArgs),
 }
 
@@ -23,6 +25,7 @@ enum Command {
 #[must_use]
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(&args),
         Command::Engine(args) => engine::run(&args),
     };
     result.unwrap_or_else(|error| {
