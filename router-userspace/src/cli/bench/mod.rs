@@ -22,7 +22,7 @@ use crate::prefix::Api;
 use client::Connection;
 use figures::Asked;
 use load::{Limit, Load, Pace};
-use target::Target;
+use target::{Target, TargetError};
 pub use workload::WorkloadName;
 use workload::{Shape, Workload};
 
@@ -32,6 +32,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const CONCURRENCY_DEFAULT: usize = 16;
 /// How long to send where neither a duration nor a number is given.
 const DURATION_DEFAULT_S: f64 = 10.0;
+/// The exit code where a flag is wrong.
+const USAGE: u8 = 64;
 /// Steps of the progress bar.
 const PROGRESS_STEPS: u64 = 1000;
 
@@ -172,7 +174,7 @@ pub struct Report {
 /// The target can't be understood or reached.
 pub async fn drive(
     args: &BenchArgs,
-    bar: &ProgressBar,
+    bar: ProgressBar,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<Report> {
     let target = Target::resolve(&args.target).await?;
@@ -212,7 +214,7 @@ pub async fn drive(
     );
     let stopped = tokio::select! {
         () = Rc::clone(&load).run(pace) => false,
-        () = show(&load, bar) => false,
+        () = show(&load, &bar) => false,
         () = stop => true,
     };
     if stopped {
@@ -274,10 +276,16 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let stop = async {
         if super::stopped().await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     };
-    let report = LocalSet::new().block_on(&runtime, drive(args, &bar, stop))?;
+    let report = match LocalSet::new().block_on(&runtime, drive(args, bar, stop)) {
+        Err(error) if error.is::<TargetError>() => {
+            eprintln!("warmpath bench: {error}");
+            return Ok(ExitCode::from(USAGE));
+        }
+        result => result?,
+    };
     let text = format!("{}\n", report.json);
     match &args.json {
         Some(path) if path.as_os_str() == "-" => print!("{text}"),

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::{Value, json};
@@ -170,11 +170,13 @@ async fn fault(fleet: &Fleet, host: &Host, call: Request<Incoming>) -> Answer {
 }
 
 async fn read_body(call: Request<Incoming>) -> Result<Bytes, Answer> {
+    let too_large = || error(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 64 MiB");
+    if call.body().size_hint().lower() > BODY_BYTES_MAX as u64 {
+        return Err(too_large());
+    }
     match Limited::new(call.into_body(), BODY_BYTES_MAX).collect().await {
         Ok(body) => Ok(body.to_bytes()),
-        Err(cause) if cause.is::<LengthLimitError>() => {
-            Err(error(StatusCode::PAYLOAD_TOO_LARGE, "the body is over 64 MiB"))
-        }
+        Err(cause) if cause.is::<LengthLimitError>() => Err(too_large()),
         Err(cause) => Err(error(
             StatusCode::BAD_REQUEST,
             &format!("the body broke off: {cause}"),
