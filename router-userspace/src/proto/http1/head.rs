@@ -17,7 +17,7 @@ pub struct HeadLimits {
 }
 
 /// The highest `fields_max`.
-pub const FIELDS_MAX: usize = 512;
+const FIELDS_MAX: usize = 512;
 
 /// The version of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
