@@ -1,1 +1,3 @@
-//! datapath.
+//! How response bodies get from an engine to its client.
+
+pub mod kernel;
