@@ -5,14 +5,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crate::types::{BackendId, BackendSnapshot, BackendState, Micros};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// How it is called in logs, metrics and `/backends`: `host:port` where no name is given.
+    /// How it is called in logs, metrics and `/backends`: `host:port` where no name is given. Printable ASCII
+    /// without quotes and backslashes.
     pub name: String,
     /// Where it listens.
     pub addr: SocketAddr,
@@ -34,6 +35,9 @@ pub const MAX_WAITING_DEFAULT: u32 = 16;
 pub struct BackendStats {
     in_flight: AtomicU32,
     state: AtomicU8,
+    /// What health thinks of it, before it is decided whether health is heeded.
+    verdict: AtomicU8,
+    draining: AtomicBool,
     /// When a response byte last came from it, µs of [`crate::types::now`]; 0 = never.
     pub last_byte_us: AtomicU64,
     /// Requests sent to it, retries included.
@@ -46,6 +50,10 @@ pub struct BackendStats {
     pub broken_total: AtomicU64,
     /// Response bytes received from it, heads included.
     pub bytes_total: AtomicU64,
+    /// Probes that ended, by [`crate::backend::ProbeOutcome`].
+    pub probes_total: [AtomicU64; 4],
+    /// When the last of them ended, µs of [`crate::types::now`]; 0 = never.
+    pub last_probe_us: AtomicU64,
 }
 
 /// One engine replica.
@@ -82,9 +90,41 @@ impl Backend {
         BackendState::from_u8(self.stats.state.load(Ordering::Relaxed))
     }
 
-    /// Sets whether it may get new requests; the health driver's to call.
+    /// Sets whether it may get new requests. While health is watched, [`Backend::set_health`] does that.
     pub fn set_state(&self, state: BackendState) {
         self.stats.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// What health thinks of it, whether it is heeded or not.
+    #[must_use]
+    pub fn verdict(&self) -> BackendState {
+        BackendState::from_u8(self.stats.verdict.load(Ordering::Relaxed))
+    }
+
+    /// Takes the verdict of health. Draining outranks it; where health is `ignored` the backend counts as healthy.
+    pub fn set_health(&self, verdict: BackendState, ignored: bool) {
+        self.stats.verdict.store(verdict as u8, Ordering::Relaxed);
+        self.set_state(match verdict {
+            _ if self.draining() => BackendState::Draining,
+            _ if ignored => BackendState::Healthy,
+            verdict => verdict,
+        });
+    }
+
+    /// Whether an operator is emptying it.
+    #[must_use]
+    pub fn draining(&self) -> bool {
+        self.stats.draining.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends emptying it.
+    pub fn set_draining(&self, draining: bool) {
+        self.stats.draining.store(draining, Ordering::Relaxed);
+        self.set_state(if draining {
+            BackendState::Draining
+        } else {
+            self.verdict()
+        });
     }
 
     /// Notes that response bytes came from it.
@@ -133,6 +173,8 @@ impl Drop for Charge {
 pub struct BackendSet {
     /// Index = [`BackendId`].
     pub backends: Vec<Arc<Backend>>,
+    /// Whether so many are unfit that health is ignored; the health driver's to set.
+    pub health_ignored: AtomicBool,
 }
 
 impl BackendSet {
@@ -151,7 +193,10 @@ impl BackendSet {
                 })
             })
             .collect();
-        BackendSet { backends }
+        BackendSet {
+            backends,
+            health_ignored: AtomicBool::new(false),
+        }
     }
 
     /// The backend with this id.
