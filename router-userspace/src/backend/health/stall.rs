@@ -93,11 +93,10 @@ impl Stall {
         let suspicious = config.stall_metrics && silence >= threshold / 2 && in_flight > 0;
         // A page being read for the first time in this silence is waited for; the reader has a timeout.
         let open = config.stall_metrics && self.judged_at.is_none();
-        if silence >= threshold && in_flight > 0 && !open {
-            if self.ejection.admits() || self.ejection.is_trial() {
-                self.ejection.eject(now, config);
-                self.stalled_at = Some(now);
-            }
+        let silent = silence >= threshold && in_flight > 0 && !open;
+        if silent && (self.ejection.admits() || self.ejection.is_trial()) {
+            self.ejection.eject(now, config);
+            self.stalled_at = Some(now);
         }
         self.ejection.tick(now, requests, in_flight == 0);
         let due = suspicious && !self.reading && now >= self.read_due;

@@ -69,4 +69,12 @@ mod tests {
             assert_eq!(token_sum(page.as_bytes()), None, "{page}");
         }
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_page_makes_it_panic(page in proptest::collection::vec(0u8.., 0..300)) {
+            let _ = token_sum(&page);
+            let _ = token_sum(&[b"vllm:prompt_tokens_total".as_slice(), &page].concat());
+        }
+    }
 }

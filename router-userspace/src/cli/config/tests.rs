@@ -207,3 +207,23 @@ fn flags_override_the_file_and_their_faults_are_told_as_flags() {
     ];
     assert_eq!(faults, expected);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 200, ..Default::default() })]
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+        let _ = read_text(&text);
+    }
+
+    #[test]
+    fn a_damaged_example_is_read_or_refused_and_every_fault_is_one_line(
+        at in 0..EXAMPLE.len(), length in 0..20usize, insert in "[\\[\\]=\"a-z0-9.\\n-]{0,8}",
+    ) {
+        let damaged: String = [&EXAMPLE[..at], &insert, EXAMPLE.get(at + length..).unwrap_or("")].concat();
+        if let Err(faults) = read_text(&damaged) {
+            proptest::prop_assert!(!faults.is_empty());
+            proptest::prop_assert!(faults.iter().all(|fault| !fault.to_string().contains('\n')), "{:?}", faults);
+        }
+    }
+}

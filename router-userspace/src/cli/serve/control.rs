@@ -168,7 +168,10 @@ fn register(parts: &mut Parts) {
 
 /// Health checking outlives its own faults: without it a dead engine would keep its requests.
 async fn keep_probing(backends: Arc<BackendSet>, health: HealthConfig) {
-    while health.enabled {
+    if !health.enabled {
+        return;
+    }
+    loop {
         let prober = tokio::spawn(watch_health(Arc::clone(&backends), health.clone()));
         if let Err(error) = prober.await {
             tracing::error!(%error, "the prober ended; it is started again");

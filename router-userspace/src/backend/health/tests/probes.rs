@@ -75,7 +75,7 @@ fn connect_failures_without_end_hurry_at_most_one_probe_a_second() {
     let mut pool = Pool::new(2);
     let before = pool.engines[0].probes;
     pool.run_with(Duration::from_secs(60), |pool| {
-        pool.engines[0].counts.connect_failures += 1
+        pool.engines[0].counts.connect_failures += 1;
     });
     let probes = pool.engines[0].probes - before;
     assert!((13..=61).contains(&probes), "{probes} probes in 60 s");

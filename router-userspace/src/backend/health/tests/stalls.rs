@@ -24,7 +24,7 @@ fn an_idle_backend_is_never_stalled() {
     pool.run(1);
     pool.end(0);
     pool.run_with(Duration::from_secs(600), |pool| {
-        assert_eq!(pool.state(0), Healthy)
+        assert_eq!(pool.state(0), Healthy);
     });
     // The silence before a request isn't held against it.
     pool.send(0);
