@@ -26,6 +26,11 @@ pub(super) fn run(args: &Args) -> Exit {
             for warning in &loaded.warnings {
                 complain(&format!("warning: {warning}"));
             }
+            if loaded.config.backends.is_empty() {
+                complain(
+                    "warning: no backend; add a [[backend]] section, or give serve --backend http://HOST:PORT",
+                );
+            }
             print(&summary(&loaded));
             Exit::Done
         }

@@ -13,6 +13,8 @@ mod suggest;
 mod value;
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -151,15 +153,14 @@ pub fn load(file: Option<&Path>, flags: &Flags, resolve: Resolve<'_>) -> Result<
             remedy: remedy.to_owned(),
         }]
     };
-    let size = std::fs::metadata(path)
-        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?
-        .len();
-    if size > FILE_BYTES_MAX {
-        let reason = format!("{size} bytes, over the {FILE_BYTES_MAX} a configuration may have");
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let reason = format!("over the {FILE_BYTES_MAX} bytes that a configuration may have");
         return Err(unreadable(reason, "check --config"));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?;
     // The name without its directories is what an operator reads best; the path was on the command line.
     let short = path
         .file_name()

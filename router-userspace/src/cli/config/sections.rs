@@ -54,6 +54,9 @@ fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> 
     Section::new(reading, name.to_owned(), name, table)
 }
 
+/// Bytes of a backend's name.
+const BACKEND_NAME_BYTES_MAX: usize = 128;
+
 const HALF_CLOSES: &[(&str, HalfClose)] = &[("abort", HalfClose::Abort), ("serve", HalfClose::Serve)];
 
 const LEVELS: &[(&str, LogLevel)] = &[
@@ -119,7 +122,7 @@ fn read_backends(reading: &mut Reading, tables: Vec<Table>, config: &mut Config,
 
 fn backend(mut section: Section<'_>, resolve: Resolve<'_>) -> Option<BackendConfig> {
     let place = place(&mut section, resolve);
-    let name = section.optional("name", text);
+    let name = section.optional("name", backend_name);
     let (mut weight, mut max_in_flight, mut max_waiting) = (1, None, MAX_WAITING_DEFAULT);
     section.set("weight", &mut weight, integer(1..=1000));
     section.set("max_in_flight", &mut max_in_flight, in_flight_or_auto);
@@ -155,6 +158,23 @@ fn place(section: &mut Section<'_>, resolve: Resolve<'_>) -> Option<Endpoint> {
     place
         .map_err(|complaint| section.fault(key, Some(&value), complaint))
         .ok()
+}
+
+/// A name that can stand in a metric's label and in a log line as it is.
+fn backend_name(value: &Value) -> Result<String, Complaint> {
+    let name = text(value)?;
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
+    if plain && name.len() <= BACKEND_NAME_BYTES_MAX {
+        Ok(name)
+    } else {
+        let remedy = format!("write at most {BACKEND_NAME_BYTES_MAX} letters, digits and signs");
+        Err(Complaint::new(
+            "has a quote, a backslash or a space, or is too long",
+            remedy,
+        ))
+    }
 }
 
 fn in_flight_or_auto(value: &Value) -> Result<Option<u32>, Complaint> {
