@@ -37,6 +37,8 @@ pub struct Flow {
     pub upstream: Conn,
     /// What is carried.
     pub kind: FlowKind,
+    /// Whether it is a chunked 2xx response, what the kernel path is made for.
+    pub chunked: bool,
     /// Whether a FIN from the client ends the flow.
     pub client_fin_aborts: bool,
     /// Which engine.

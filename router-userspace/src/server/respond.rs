@@ -39,6 +39,8 @@ struct Plan {
     close: bool,
     /// Whether the engine's connection may be used again.
     upstream_keeps: bool,
+    /// Whether it is a chunked 2xx response, what the kernel path is made for.
+    chunked: bool,
 }
 
 impl Plan {
@@ -52,6 +54,7 @@ impl Plan {
             body,
             forwarded,
             tunnel,
+            chunked: forwarded == BodyKind::Chunked && (200..300).contains(&head.status),
             unread,
             close: request.close || forwarded == BodyKind::Close || unread,
             upstream_keeps: !closes && body != BodyKind::Close && !unread && !tunnel,
@@ -112,6 +115,9 @@ pub(super) async fn answer(
         return After::Gone;
     }
     trace.carried(ahead, "worker");
+    if plan.chunked {
+        worker.shared.metrics.count_chunked_bytes("worker", ahead);
+    }
     let ended = match progress {
         MessageProgress::Done => Ended {
             client: Some(client),
@@ -137,6 +143,7 @@ pub(super) async fn answer(
                 upstream,
                 kind,
                 charge: &charge,
+                chunked: plan.chunked,
             };
             if plan.unread || (short && !plan.tunnel) {
                 pass.on_worker().await
@@ -210,6 +217,7 @@ struct Pass<'a> {
     upstream: Upstream,
     kind: FlowKind,
     charge: &'a Charge,
+    chunked: bool,
 }
 
 impl Pass<'_> {
@@ -222,6 +230,7 @@ impl Pass<'_> {
             upstream,
             kind,
             charge,
+            chunked,
         } = self;
         let (done, end) = oneshot::channel();
         let Client {
@@ -250,6 +259,7 @@ impl Pass<'_> {
             client: conn,
             upstream: upstream_conn,
             kind,
+            chunked,
             client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
             backend: charge.backend().id,
             progress: charge.backend().progress(),
@@ -320,6 +330,7 @@ impl Pass<'_> {
                     upstream,
                     kind,
                     charge,
+                    chunked,
                 }
                 .on_worker()
                 .await
@@ -342,6 +353,9 @@ impl Pass<'_> {
         let (outcome, bytes) = self.copy().await;
         self.worker.shared.metrics.flow_ends("worker");
         self.worker.shared.metrics.count_flow_bytes("worker", bytes);
+        if self.chunked {
+            self.worker.shared.metrics.count_chunked_bytes("worker", bytes);
+        }
         self.trace.carried(bytes, "worker");
         if outcome != Outcome::Complete {
             net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);

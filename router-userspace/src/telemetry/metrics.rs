@@ -114,6 +114,7 @@ pub struct Metrics {
     flows: Family<PathLabel, Gauge>,
     flows_total: Family<PathLabel, Counter>,
     flow_bytes_total: Family<PathLabel, Counter>,
+    chunked_bytes_total: Family<PathLabel, Counter>,
     /// Requests sent again to another backend or on a fresh connection.
     pub retries_total: Counter,
     /// Retries that the budget forbade.
@@ -165,6 +166,7 @@ impl Metrics {
             flows: Family::default(),
             flows_total: Family::default(),
             flow_bytes_total: Family::default(),
+            chunked_bytes_total: Family::default(),
             retries_total: Counter::default(),
             retries_denied_total: Counter::default(),
             clients_left_total: Counter::default(),
@@ -222,6 +224,11 @@ impl Metrics {
             "flow_bytes",
             "Response bytes carried for streams, by path",
             metrics.flow_bytes_total.clone(),
+        );
+        r.register(
+            "chunked_bytes",
+            "Bytes of chunked 2xx responses sent to clients, by path",
+            metrics.chunked_bytes_total.clone(),
         );
         r.register("retries", "Requests sent again", metrics.retries_total.clone());
         r.register(
@@ -335,6 +342,13 @@ impl Metrics {
     /// Counts response bytes carried for streams on `path`.
     pub fn count_flow_bytes(&self, path: &'static str, bytes: u64) {
         self.flow_bytes_total
+            .get_or_create(&PathLabel { path })
+            .inc_by(bytes);
+    }
+
+    /// Counts bytes of a chunked 2xx response's body: what the kernel path is made for.
+    pub fn count_chunked_bytes(&self, path: &'static str, bytes: u64) {
+        self.chunked_bytes_total
             .get_or_create(&PathLabel { path })
             .inc_by(bytes);
     }

@@ -319,7 +319,12 @@ impl Loop {
             news.note(id, None);
         }
         self.metrics.flow_ends(entry.path);
+        let chunked = entry.carried.flow.chunked;
         let (bytes, kernel_bytes) = entry.carried.finish(outcome);
+        if chunked {
+            self.metrics.count_chunked_bytes("kernel", kernel_bytes);
+            self.metrics.count_chunked_bytes("copy", bytes - kernel_bytes);
+        }
         self.metrics.count_flow_bytes("kernel", kernel_bytes);
         self.metrics.count_flow_bytes("copy", bytes - kernel_bytes);
     }
