@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crate::types::{BackendId, BackendSnapshot, BackendState, Micros};
+use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +38,8 @@ pub struct BackendStats {
     /// What health thinks of it, before it is decided whether health is heeded.
     verdict: AtomicU8,
     draining: AtomicBool,
-    /// When a response byte last came from it, µs of [`crate::types::now`]; 0 = never.
-    pub last_byte_us: AtomicU64,
+    /// Response bytes received from it, heads included, and when the last came.
+    pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
     pub requests_total: AtomicU64,
     /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
@@ -48,8 +48,6 @@ pub struct BackendStats {
     pub connect_failures_total: AtomicU64,
     /// Requests that failed after they were sent and before or inside their response.
     pub broken_total: AtomicU64,
-    /// Response bytes received from it, heads included.
-    pub bytes_total: AtomicU64,
     /// Probes that ended, by [`crate::backend::ProbeOutcome`].
     pub probes_total: [AtomicU64; 4],
     /// When the last of them ended, µs of [`crate::types::now`]; 0 = never.
@@ -111,6 +109,15 @@ impl Backend {
         });
     }
 
+    /// When its last probe ended; `None` = never.
+    #[must_use]
+    pub fn last_probe(&self) -> Option<Micros> {
+        match self.stats.last_probe_us.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Micros(micros)),
+        }
+    }
+
     /// Whether an operator is emptying it.
     #[must_use]
     pub fn draining(&self) -> bool {
@@ -129,8 +136,13 @@ impl Backend {
 
     /// Notes that response bytes came from it.
     pub fn note_bytes(&self, bytes: u64, now: Micros) {
-        self.stats.bytes_total.fetch_add(bytes, Ordering::Relaxed);
-        self.stats.last_byte_us.store(now.0, Ordering::Relaxed);
+        self.stats.progress.note(bytes, now);
+    }
+
+    /// Where relays note its bytes.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.stats.progress)
     }
 
     /// What a policy sees of it.
@@ -197,6 +209,15 @@ impl BackendSet {
             backends,
             health_ignored: AtomicBool::new(false),
         }
+    }
+
+    /// Each backend's name and weight, in order: what rings are built of.
+    #[must_use]
+    pub fn names_and_weights(&self) -> Vec<(String, u32)> {
+        self.backends
+            .iter()
+            .map(|backend| (backend.config.name.clone(), backend.config.weight))
+            .collect()
     }
 
     /// The backend with this id.

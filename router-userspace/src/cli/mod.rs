@@ -1,7 +1,9 @@
 //! The command line: one file a subcommand.
 
+pub mod bench;
 mod check;
 pub mod config;
+pub mod engine;
 mod serve;
 
 use std::io::Write;
@@ -51,13 +53,15 @@ enum Command {
     Serve(serve::Args),
     /// Reports everything that is wrong with a configuration file.
     Check(check::Args),
+    Bench(bench::BenchArgs),
+    Engine(engine::EngineArgs),
 }
 
 /// Runs the command that the arguments of this process name.
 #[must_use]
 pub fn main() -> ExitCode {
     match Cli::try_parse() {
-        Ok(cli) => run(cli).into(),
+        Ok(cli) => run(cli),
         Err(error) => {
             // Help and version arrive here too, for standard output and exit code 0.
             let _ = error.print();
@@ -70,10 +74,32 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Exit {
+fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Bench(args) => return done(bench::run(&args)),
+        Command::Engine(args) => return done(engine::run(&args)),
+    }
+    .into()
+}
+
+fn done(result: anyhow::Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        complain(&format!("warmpath: {error:#}"));
+        Exit::Failed.into()
+    })
+}
+
+/// Waits for SIGINT or SIGTERM.
+///
+/// # Errors
+/// The handlers can't be installed.
+pub async fn stopped() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted,
+        _ = terminate.recv() => Ok(()),
     }
 }
 

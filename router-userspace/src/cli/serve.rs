@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::config::{Config, Flags, Loaded, Origin, load, resolve_by_system};
 use super::{Exit, complain};
 use crate::backend::BackendSet;
-use crate::server::{self, RunError};
+use crate::policy::{PolicyConfig, PolicyKind};
+use crate::server::{self, RunError, Running};
 use crate::telemetry::{AccessLog, AccessLogTarget, DecisionLog, Metrics, init_log};
 use control::{Control, Parts};
 
@@ -107,7 +108,17 @@ fn start(config: Config) -> Result<(), Failure> {
         policy: config.policy.name,
     })?;
     let (metrics, stop) = (control.metrics(), control.stop());
-    let done = server::run(config.server, backends, metrics, decisions, access_log, stop);
+    let policy = PolicyConfig {
+        kind: PolicyKind::RoundRobin,
+    };
+    let parts = Running {
+        backends,
+        policy,
+        metrics,
+        decisions,
+        access_log,
+    };
+    let done = server::run(config.server, parts, stop);
     control.finish();
     done.map_err(Failure::from)
 }

@@ -1,1 +1,19 @@
-//! net.
+//! Sockets: the only module that names `tokio_uring` and `socket2`.
+//!
+//! A connection is a [`Conn`], which owns its descriptor and may move between threads. While a worker serves it,
+//! a [`RingStream`] over a duplicate of the descriptor reads and writes through that worker's ring, and a
+//! [`Departure`] tells when the peer leaves. Neither may have an operation pending when the [`Conn`] moves.
+
+mod conn;
+mod departure;
+mod listen;
+mod ring;
+mod socket;
+
+pub use conn::Conn;
+pub use departure::Departure;
+pub use listen::{Listener, bind_listeners};
+pub use ring::{IoFailure, RingError, RingStream, connect, run_ring};
+pub use socket::{
+    Idle, acked_bytes, peek_idle, raise_file_limit, reset_on_close, send_now, shutdown, tune_upstream,
+};

@@ -20,3 +20,28 @@ pub trait Policy {
         backends: &[BackendSnapshot],
     ) -> Result<Decision, NoBackend>;
 }
+
+/// Which policy.
+#[derive(Clone, Copy, Debug)]
+pub enum PolicyKind {
+    /// By turns.
+    RoundRobin,
+}
+impl PolicyKind {
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        "round_robin"
+    }
+}
+/// A policy and its parameters.
+#[derive(Clone, Debug)]
+pub struct PolicyConfig {
+    /// Which.
+    pub kind: PolicyKind,
+}
+/// Builds one worker's instance.
+#[must_use]
+pub fn build(_: &PolicyConfig, _: &[(String, u32)], _: u64) -> Box<dyn Policy> {
+    Box::new(RoundRobin::default())
+}

@@ -1,1 +1,3 @@
-//! proto.
+//! Parsers: plain functions over bytes, without a runtime.
+
+pub mod http1;

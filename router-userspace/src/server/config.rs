@@ -88,6 +88,8 @@ pub struct Timeouts {
     pub stream_idle: Duration,
     /// A client that takes nothing.
     pub client_write: Duration,
+    /// An engine that takes nothing of a request (502).
+    pub upstream_write: Duration,
     /// Requests in flight at a stop.
     pub drain: Duration,
     /// An idle upstream connection; below the 5 s at which uvicorn closes.
@@ -106,6 +108,7 @@ impl Default for Timeouts {
             first_byte: None,
             stream_idle: Duration::from_secs(300),
             client_write: Duration::from_secs(60),
+            upstream_write: Duration::from_secs(60),
             drain: Duration::from_secs(300),
             upstream_idle: Duration::from_secs(3),
             body_buffer_wait: Duration::from_secs(5),

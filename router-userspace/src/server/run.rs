@@ -1,13 +1,30 @@
-//! Serving until told to stop.
+//! Starts the threads, and stops them in order.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::ServerConfig;
+use super::memory::BodyMemory;
+use super::retry::RetryBudget;
+use super::worker::{Shared, Worker};
 use crate::backend::BackendSet;
+use crate::datapath::{Relay, RelayConfig};
+use crate::net::{self, RingError};
+use crate::policy::{Policy, PolicyConfig};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::types::now;
+
+/// Descriptors for other things than requests: listeners, rings, logs, the control thread.
+const FILES_RESERVED: u64 = 256;
+/// Descriptors that one request may hold: two for each of its connections.
+const FILES_PER_CONNECTION: u64 = 4;
+/// How often a drain looks whether the last connection has ended.
+const DRAIN_POLL: Duration = Duration::from_millis(20);
 
 /// How far a stop has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,45 +37,212 @@ pub enum StopPhase {
     Now,
 }
 
-/// Watches for a stop; cloned for each worker. `changed()` wakes tasks of any tokio runtime, `borrow()` asks at once.
+/// Watches for a stop; cloned for each worker.
 pub type Stop = watch::Receiver<StopPhase>;
 
 /// Why serving ended otherwise than by a stop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A listener couldn't be had.
+    /// A listening address can't be had.
     #[error("listen = \"{addr}\": {}", super::admin::listen_reason(source))]
     Listen {
-        /// Its address.
+        /// The address.
         addr: SocketAddr,
         /// What the system says.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// `datapath = "kernel"` was demanded and this host can't.
     #[error("datapath = \"kernel\": {0}")]
     KernelAbsent(String),
-    /// Anything else; the text is one line with its remedy.
-    #[error("{0}")]
-    Failed(String),
+    /// The host refuses io_uring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A thread or its plumbing can't be had.
+    #[error("a thread could not be started: {0}")]
+    Thread(io::Error),
+}
+
+/// What a server is made of, besides its configuration.
+#[derive(Debug)]
+pub struct Running {
+    /// The engines.
+    pub backends: Arc<BackendSet>,
+    /// The policy and its parameters.
+    pub policy: PolicyConfig,
+    /// Where it counts.
+    pub metrics: Arc<Metrics>,
+    /// Where it notes decisions.
+    pub decisions: Arc<DecisionLog>,
+    /// Where it notes requests, if anywhere.
+    pub access_log: Option<Arc<AccessLog>>,
 }
 
 /// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
 ///
 /// # Errors
-/// [`RunError`] where serving can't begin or can't go on.
-pub fn run(
-    config: ServerConfig,
-    backends: Arc<BackendSet>,
-    metrics: Arc<Metrics>,
-    decisions: Arc<DecisionLog>,
-    access_log: Option<Arc<AccessLog>>,
-    mut stop: Stop,
-) -> Result<(), RunError> {
-    let _ = (config, backends, metrics, decisions, access_log);
+/// [`RunError`] where serving can't begin; then nothing is left running.
+pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), RunError> {
+    let server = start(config, parts)?;
+    for addr in &server.addrs {
+        tracing::info!("listening on http://{addr}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
-        .map_err(|error| RunError::Failed(error.to_string()))?;
-    // An error means that the sender is gone, which is a stop as well.
-    let _ = runtime.block_on(stop.wait_for(|phase| *phase != StopPhase::Running));
+        .map_err(RunError::Thread)?;
+    runtime.block_on(async {
+        // An error means that the sender is gone, which is a stop as well.
+        let _ = stop.wait_for(|phase| *phase != StopPhase::Running).await;
+        server.stop.send_replace(StopPhase::Drain);
+        let drained = async {
+            while server.shared.connections.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(DRAIN_POLL).await;
+            }
+        };
+        let drain = server.shared.config.timeouts.drain;
+        tokio::select! {
+            () = drained => {}
+            () = tokio::time::sleep(drain) => tracing::warn!(
+                "{} connections are cut: they did not end within {drain:?} (timeouts.drain)",
+                server.shared.connections.load(Ordering::Relaxed)
+            ),
+            _ = stop.wait_for(|phase| *phase == StopPhase::Now) => {}
+        }
+    });
+    server.stop();
     Ok(())
+}
+
+/// The threads of a running proxy.
+struct Server {
+    addrs: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    workers: Vec<std::thread::JoinHandle<Result<(), RingError>>>,
+    relays: Vec<Relay>,
+    stop: watch::Sender<StopPhase>,
+}
+
+impl Server {
+    /// Cuts what is still under way and waits for the threads.
+    fn stop(self) {
+        for relay in self.relays {
+            relay.stop();
+        }
+        self.stop.send_replace(StopPhase::Now);
+        for worker in self.workers {
+            // A panicked worker has said so on stderr already.
+            let _ = worker.join();
+        }
+    }
+}
+
+/// Starts workers and relays.
+fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
+    let Running {
+        backends,
+        policy,
+        metrics,
+        decisions,
+        access_log,
+    } = parts;
+    let _ = access_log;
+    // Asked for once here, so that a refusal is one line at the start and not a dead thread.
+    net::run_ring(async {})?;
+    let count = worker_count(config.workers);
+    let mut addrs = Vec::new();
+    let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+    for addr in &config.listen {
+        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen {
+            addr: *addr,
+            source: cause,
+        })?;
+        addrs.push(
+            bound
+                .first()
+                .and_then(|listener| listener.local_addr().ok())
+                .unwrap_or(*addr),
+        );
+        for (worker, listener) in listeners.iter_mut().zip(bound) {
+            worker.push(listener);
+        }
+    }
+    let files = net::raise_file_limit().unwrap_or(1024);
+    let connections_max = connections_max(config.limits.connections_max, files);
+    let relay_config = RelayConfig {
+        queue_max: config.limits.relay_queue_max,
+        stream_idle: config.timeouts.stream_idle,
+        client_write: config.timeouts.client_write,
+    };
+    let shared = Arc::new(Shared {
+        body_memory: BodyMemory::new(config.limits.body_buffers_total_bytes, Arc::clone(&metrics)),
+        budget: RetryBudget::default(),
+        connections: AtomicUsize::new(0),
+        refusals: AtomicUsize::new(0),
+        connections_max,
+        policy_name: policy.kind.name(),
+        backends,
+        metrics,
+        decisions,
+        config,
+    });
+    let (stop, stopped) = watch::channel(StopPhase::Running);
+    let mut server = Server {
+        addrs,
+        shared: Arc::clone(&shared),
+        workers: Vec::new(),
+        relays: Vec::new(),
+        stop,
+    };
+    for (index, listeners) in listeners.into_iter().enumerate() {
+        let relay = Relay::start(
+            &format!("relay-{index}"),
+            relay_config.clone(),
+            Arc::clone(&shared.metrics),
+        )
+        .map_err(RunError::Thread)?;
+        let handle = relay.handle();
+        server.relays.push(relay);
+        let seed = now().0 ^ (index as u64) << 48 ^ u64::from(std::process::id());
+        let (shared, stopped, policy) = (Arc::clone(&shared), stopped.clone(), policy.clone());
+        let run = move || {
+            net::run_ring(async move {
+                let policy: Box<dyn Policy> =
+                    crate::policy::build(&policy, &shared.backends.names_and_weights(), seed);
+                Worker::new(shared, handle, policy, seed, stopped)
+                    .run(listeners)
+                    .await;
+            })
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(run);
+        server.workers.push(thread.map_err(RunError::Thread)?);
+    }
+    Ok(server)
+}
+
+/// The configured number, or one a core.
+fn worker_count(configured: usize) -> usize {
+    match configured {
+        0 => std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        count => count,
+    }
+}
+
+/// The configured cap, or what the limit of open files allows.
+fn connections_max(configured: usize, files: u64) -> usize {
+    let allowed =
+        usize::try_from(files.saturating_sub(FILES_RESERVED) / FILES_PER_CONNECTION).unwrap_or(usize::MAX);
+    let allowed = allowed.max(16);
+    match configured {
+        0 => allowed,
+        wanted if wanted > allowed => {
+            tracing::warn!(
+                "limits.connections = {wanted}: the limit of open files ({files}) allows {allowed}; \
+                 raise RLIMIT_NOFILE (systemd: LimitNOFILE)"
+            );
+            allowed
+        }
+        wanted => wanted,
+    }
 }

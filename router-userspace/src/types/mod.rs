@@ -2,8 +2,10 @@
 
 mod backend;
 mod clock;
+mod progress;
 mod rng;
 
 pub use backend::{BackendId, BackendSnapshot, BackendState};
 pub use clock::{Micros, now};
+pub use progress::Progress;
 pub use rng::Rng;

@@ -13,7 +13,7 @@ use super::machine::{Health, Observation, Task, Verdict};
 use super::probes::ProbeOutcome;
 use super::tokens::token_sum;
 use crate::backend::{Backend, BackendSet};
-use crate::types::{BackendState, Micros, now};
+use crate::types::{BackendState, now};
 
 /// How often the counts of the workers are looked at.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
@@ -60,10 +60,9 @@ pub async fn watch_health(set: Arc<BackendSet>, config: HealthConfig) {
 
 fn observation(backend: &Backend) -> Observation {
     let stats = &backend.stats;
-    let byte = stats.last_byte_us.load(Ordering::Relaxed);
     Observation {
         in_flight: backend.in_flight(),
-        last_byte: (byte != 0).then_some(Micros(byte)),
+        last_byte: stats.progress.last_byte(),
         requests: stats.requests_total.load(Ordering::Relaxed),
         answers: [0, 1, 2].map(|class: usize| stats.answers_total[class].load(Ordering::Relaxed)),
         broken: stats.broken_total.load(Ordering::Relaxed),

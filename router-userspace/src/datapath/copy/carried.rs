@@ -1,0 +1,389 @@
+//! One flow in a relay: what to do when its sockets are ready, and what to wait for next.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::RawFd;
+
+use bytes::{Buf, BytesMut};
+use router_common::framing::{Framing, Piece, Progress as MessageProgress};
+
+use super::relay::RelayConfig;
+use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome};
+use crate::net::{self, Conn};
+use crate::types::Micros;
+
+/// What epoll watches a socket for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Interest {
+    /// Not registered at all.
+    Off,
+    /// These events, besides HUP and ERR, which are always reported.
+    On(u32),
+}
+
+impl Interest {
+    pub(super) fn events(self) -> u32 {
+        match self {
+            Interest::Off => 0,
+            Interest::On(events) => events,
+        }
+    }
+}
+
+/// What comes after a turn.
+pub(super) enum Next {
+    /// Wait for what the interests say.
+    Wait,
+    /// The flow is over.
+    End(Outcome),
+}
+
+const IN: u32 = libc::EPOLLIN as u32;
+const OUT: u32 = libc::EPOLLOUT as u32;
+const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
+
+/// A flow and its state.
+pub(super) struct Carried {
+    flow: Flow,
+    /// Bytes for the client that its socket didn't take.
+    down: BytesMut,
+    /// Bytes for the engine that its socket didn't take (tunnels).
+    up: BytesMut,
+    /// How the flow ends once `down` is empty.
+    ending: Option<Outcome>,
+    client_ended: bool,
+    upstream_ended: bool,
+    received_at: Micros,
+    written_at: Micros,
+    bytes: u64,
+}
+
+impl Carried {
+    pub(super) fn new(flow: Flow, at: Micros) -> Carried {
+        Carried {
+            flow,
+            down: BytesMut::new(),
+            up: BytesMut::new(),
+            ending: None,
+            client_ended: false,
+            upstream_ended: false,
+            received_at: at,
+            written_at: at,
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn client_fd(&self) -> RawFd {
+        self.flow.client.raw_fd()
+    }
+
+    pub(super) fn upstream_fd(&self) -> RawFd {
+        self.flow.upstream.raw_fd()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn is_tunnel(&self) -> bool {
+        matches!(self.flow.kind, FlowKind::Tunnel)
+    }
+
+    pub(super) fn client_interest(&self) -> Interest {
+        let mut events = if self.down.is_empty() { 0 } else { OUT };
+        if self.is_tunnel() {
+            if self.up.is_empty() && !self.client_ended {
+                events |= IN;
+            }
+        } else if self.flow.client_fin_aborts {
+            events |= RDHUP;
+        }
+        Interest::On(events)
+    }
+
+    pub(super) fn upstream_interest(&self) -> Interest {
+        let mut events = if self.up.is_empty() { 0 } else { OUT };
+        if self.down.is_empty() && !self.upstream_ended && self.ending.is_none() {
+            events |= IN;
+        }
+        // Off while the client is behind: the engine's window closes, and it stops.
+        if events == 0 {
+            Interest::Off
+        } else {
+            Interest::On(events)
+        }
+    }
+
+    /// Sends what was read ahead before the flow came here.
+    pub(super) fn begin(&mut self, buffer: &mut [u8], at: Micros) -> Next {
+        if self.is_tunnel() {
+            let ahead = std::mem::take(&mut self.flow.client.read_ahead);
+            if let Err(next) = self.send_up(&ahead) {
+                return next;
+            }
+        }
+        let ahead = std::mem::take(&mut self.flow.upstream.read_ahead);
+        let mut rest = &ahead[..];
+        while !rest.is_empty() && self.ending.is_none() {
+            let count = rest.len().min(buffer.len());
+            buffer[..count].copy_from_slice(&rest[..count]);
+            rest = &rest[count..];
+            if let Next::End(outcome) = self.pass_down(buffer, count, at) {
+                return Next::End(outcome);
+            }
+        }
+        self.flow.upstream.read_ahead.extend_from_slice(rest);
+        self.settle()
+    }
+
+    pub(super) fn upstream_ready(&mut self, events: u32, buffer: &mut [u8], at: Micros) -> Next {
+        if events & (OUT | BROKEN) != 0 && !self.up.is_empty() {
+            if let Err(next) = self.flush_up() {
+                return next;
+            }
+            self.written_at = at;
+        }
+        let reads = self.upstream_interest().events() & IN != 0;
+        if !reads {
+            return self.settle();
+        }
+        match receive(&mut self.flow.upstream, buffer) {
+            Ok(0) => self.upstream_closed(),
+            Ok(count) => {
+                self.received_at = at;
+                self.flow.progress.note(count as u64, at);
+                self.pass_down(buffer, count, at)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Next::Wait,
+            Err(_) => self.end_after_flush(Outcome::UpstreamCut("the engine reset the connection")),
+        }
+    }
+
+    pub(super) fn client_ready(&mut self, events: u32, buffer: &mut [u8], at: Micros) -> Next {
+        let left = if self.is_tunnel() || !self.flow.client_fin_aborts {
+            BROKEN
+        } else {
+            BROKEN | RDHUP
+        };
+        if events & left != 0 && events & IN == 0 {
+            return Next::End(Outcome::ClientLeft);
+        }
+        if events & OUT != 0 && !self.down.is_empty() {
+            let before = self.down.len();
+            if let Err(next) = self.flush_down() {
+                return next;
+            }
+            if self.down.len() < before {
+                self.written_at = at;
+            }
+        }
+        if self.is_tunnel() && events & IN != 0 && self.up.is_empty() {
+            match receive(&mut self.flow.client, buffer) {
+                Ok(0) => self.client_ended = true,
+                Ok(count) => {
+                    self.received_at = at;
+                    let (bytes, _) = buffer.split_at(count);
+                    if let Err(next) = self.send_up(bytes) {
+                        return next;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Next::End(Outcome::ClientLeft),
+            }
+        }
+        self.settle()
+    }
+
+    /// Whether a time limit has been passed.
+    pub(super) fn overdue(&self, config: &RelayConfig, at: Micros) -> Option<Outcome> {
+        let written = self.written_at.max(self.received_at);
+        if !self.down.is_empty() && at.since(written) > config.client_write {
+            return Some(Outcome::ClientLeft);
+        }
+        if self.down.is_empty() && at.since(self.received_at) > config.stream_idle {
+            return Some(Outcome::UpstreamCut(
+                "the engine was silent for longer than timeouts.stream_idle",
+            ));
+        }
+        None
+    }
+
+    /// Gives the connections back, shut down where the message isn't whole.
+    pub(super) fn finish(self, outcome: Outcome) {
+        let Flow {
+            client,
+            upstream,
+            kind,
+            done,
+            ..
+        } = self.flow;
+        let (chunks, ends_by_close) = match kind {
+            FlowKind::Body(framing) => (framing.chunks(), framing.is_until_close()),
+            FlowKind::Dechunked(framing) => (framing.chunks(), true),
+            FlowKind::Tunnel => (0, false),
+        };
+        if outcome != Outcome::Complete {
+            net::shutdown(&upstream, Shutdown::Both);
+            if ends_by_close {
+                // A FIN would look like the end of the body.
+                net::reset_on_close(&client);
+            }
+        }
+        // Nobody waits any more only where the worker itself is gone; then both connections just close.
+        let _ = done.send(FlowEnd {
+            client,
+            upstream,
+            outcome,
+            bytes: self.bytes,
+            chunks,
+        });
+    }
+
+    fn upstream_closed(&mut self) -> Next {
+        match &self.flow.kind {
+            FlowKind::Tunnel => {
+                self.upstream_ended = true;
+                self.settle()
+            }
+            FlowKind::Body(framing) if framing.is_until_close() => self.end_after_flush(Outcome::Complete),
+            _ => self.end_after_flush(Outcome::UpstreamCut("the engine closed inside the body")),
+        }
+    }
+
+    fn end_after_flush(&mut self, outcome: Outcome) -> Next {
+        self.ending = Some(outcome);
+        self.settle()
+    }
+
+    /// Passes `buffer[..count]`, as received from the engine, to the client.
+    fn pass_down(&mut self, buffer: &mut [u8], count: usize, at: Micros) -> Next {
+        let (length, consumed, progress) = match &mut self.flow.kind {
+            FlowKind::Tunnel => (count, count, MessageProgress::More),
+            FlowKind::Body(framing) => {
+                let step = framing.advance(&buffer[..count]);
+                (step.consumed, step.consumed, step.progress)
+            }
+            FlowKind::Dechunked(framing) => dechunk(framing, &mut buffer[..count]),
+        };
+        if consumed < count && progress == MessageProgress::Done {
+            self.flow
+                .upstream
+                .read_ahead
+                .extend_from_slice(&buffer[consumed..count]);
+        }
+        match progress {
+            MessageProgress::More => {}
+            MessageProgress::Done => self.ending = Some(Outcome::Complete),
+            MessageProgress::Failed(error) => self.ending = Some(Outcome::UpstreamCut(error.reason())),
+        }
+        if let Err(next) = self.send_down(&buffer[..length]) {
+            return next;
+        }
+        if self.down.is_empty() {
+            self.written_at = at;
+        }
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Next {
+        if self.is_tunnel() {
+            if self.upstream_ended && self.down.is_empty() {
+                net::shutdown(&self.flow.client, Shutdown::Write);
+            }
+            if self.client_ended && self.up.is_empty() {
+                net::shutdown(&self.flow.upstream, Shutdown::Write);
+            }
+            let over = self.upstream_ended && self.client_ended && self.up.is_empty() && self.down.is_empty();
+            return if over {
+                Next::End(Outcome::Complete)
+            } else {
+                Next::Wait
+            };
+        }
+        match self.ending {
+            Some(outcome) if self.down.is_empty() => Next::End(outcome),
+            _ => Next::Wait,
+        }
+    }
+
+    fn send_down(&mut self, bytes: &[u8]) -> Result<(), Next> {
+        self.bytes += bytes.len() as u64;
+        send_or_keep(&self.flow.client, bytes, &mut self.down).map_err(|_| Next::End(Outcome::ClientLeft))
+    }
+
+    fn flush_down(&mut self) -> Result<(), Next> {
+        flush(&self.flow.client, &mut self.down).map_err(|_| Next::End(Outcome::ClientLeft))
+    }
+
+    fn send_up(&mut self, bytes: &[u8]) -> Result<(), Next> {
+        send_or_keep(&self.flow.upstream, bytes, &mut self.up)
+            .map_err(|_| Next::End(Outcome::UpstreamCut("the engine reset the connection")))
+    }
+
+    fn flush_up(&mut self) -> Result<(), Next> {
+        flush(&self.flow.upstream, &mut self.up)
+            .map_err(|_| Next::End(Outcome::UpstreamCut("the engine reset the connection")))
+    }
+}
+
+/// Moves the payload to the front of `bytes`; gives its length, the bytes consumed and how the message stands.
+pub(crate) fn dechunk(framing: &mut Framing, bytes: &mut [u8]) -> (usize, usize, MessageProgress) {
+    let (mut length, mut consumed) = (0, 0);
+    loop {
+        match framing.next_piece(&bytes[consumed..]) {
+            Piece::Payload(count) => {
+                bytes.copy_within(consumed..consumed + count, length);
+                length += count;
+                consumed += count;
+            }
+            Piece::Framing(count) | Piece::Trailers(count) => consumed += count,
+            Piece::More | Piece::Done | Piece::Failed(_) => return (length, consumed, framing.progress()),
+        }
+    }
+}
+
+fn receive(conn: &mut Conn, buffer: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: the pointer and the length come from one slice that outlives the call.
+    let received = unsafe {
+        libc::recv(
+            conn.raw_fd(),
+            buffer.as_mut_ptr().cast(),
+            buffer.len(),
+            libc::MSG_DONTWAIT,
+        )
+    };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    conn.bytes_read += received as u64;
+    Ok(received)
+}
+
+/// Sends `bytes`, behind what is kept already; what the socket doesn't take is kept.
+fn send_or_keep(conn: &Conn, bytes: &[u8], kept: &mut BytesMut) -> io::Result<()> {
+    let sent = if kept.is_empty() { send(conn, bytes)? } else { 0 };
+    kept.extend_from_slice(&bytes[sent..]);
+    Ok(())
+}
+
+fn flush(conn: &Conn, kept: &mut BytesMut) -> io::Result<()> {
+    let sent = send(conn, kept)?;
+    kept.advance(sent);
+    if kept.is_empty() {
+        // A flow that keeps up holds no buffer.
+        *kept = BytesMut::new();
+    }
+    Ok(())
+}
+
+fn send(conn: &Conn, bytes: &[u8]) -> io::Result<usize> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match net::send_now(conn.raw_fd(), &bytes[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(sent)
+}

@@ -1,0 +1,68 @@
+//! A stream on its way through a relay.
+
+use std::sync::Arc;
+
+use router_common::framing::Framing;
+use tokio::sync::oneshot;
+
+use crate::net::Conn;
+use crate::types::Progress;
+
+/// What a flow carries.
+#[derive(Debug)]
+pub enum FlowKind {
+    /// The rest of a response's body, passed on as it is.
+    Body(Framing),
+    /// The rest of a chunked body for an HTTP/1.0 client: its payload only, ended by the close.
+    Dechunked(Framing),
+    /// Bytes in both directions until both have ended (an upgraded connection).
+    Tunnel,
+}
+
+/// A stream, with everything that it owns.
+///
+/// `upstream.read_ahead` holds body bytes that were read and not yet written to the client; for a tunnel
+/// `client.read_ahead` holds the same for the other direction.
+#[derive(Debug)]
+pub struct Flow {
+    /// The client's connection; the response's head has been written to it.
+    pub client: Conn,
+    /// The engine's connection.
+    pub upstream: Conn,
+    /// What is carried.
+    pub kind: FlowKind,
+    /// Whether a FIN from the client ends the flow.
+    pub client_fin_aborts: bool,
+    /// Where the engine's bytes are noted.
+    pub progress: Arc<Progress>,
+    /// Gets the connections back.
+    pub done: oneshot::Sender<FlowEnd>,
+}
+
+/// How a flow ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The whole message was written to the client. Bytes left in `upstream.read_ahead` are behind its end.
+    Complete,
+    /// The client left or took nothing for too long; the engine's connection has been shut down.
+    ClientLeft,
+    /// The engine closed, broke its framing or fell silent inside the message.
+    UpstreamCut(&'static str),
+    /// The relay is being stopped.
+    Stopped,
+}
+
+/// A flow that is over.
+#[derive(Debug)]
+pub struct FlowEnd {
+    /// The client's connection.
+    pub client: Conn,
+    /// The engine's connection.
+    pub upstream: Conn,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Bytes written to the client for it.
+    pub bytes: u64,
+    /// Chunks of the body that ended; 0 where it wasn't chunked.
+    pub chunks: u64,
+}

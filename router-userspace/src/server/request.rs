@@ -1,0 +1,291 @@
+//! One request: hold its body, choose, try, answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::body::{Body, BodyError, Held, Rest};
+use super::client::Client;
+use super::connection::{After, refuse};
+use super::exchange::{Exchange, Failure, Reply};
+use super::own::OwnAnswer;
+use super::respond;
+use super::retry::backoff;
+use super::worker::Worker;
+use crate::backend::{Backend, Charge};
+use crate::policy::{NoBackend, RequestView};
+use crate::prefix::{Api, KeyScanner, PromptKey};
+use crate::proto::http1::{BodyKind, RequestHead, Version};
+use crate::telemetry::{DecisionRecord, OwnError};
+use crate::types::{BackendId, Micros, now};
+
+/// A request whose head has been accepted.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) head: RequestHead,
+    pub(super) kind: BodyKind,
+    pub(super) started: Micros,
+    /// Whether the client's connection closes behind the answer.
+    pub(super) close: bool,
+}
+
+impl Request {
+    fn head_only(&self) -> bool {
+        self.head.method() == b"HEAD"
+    }
+
+    /// RFC 9110 section 9.2.2.
+    fn idempotent(&self) -> bool {
+        matches!(
+            self.head.method(),
+            b"GET" | b"HEAD" | b"OPTIONS" | b"PUT" | b"DELETE" | b"TRACE"
+        )
+    }
+}
+
+/// Serves a request that passes to an engine.
+pub(super) async fn serve(worker: &Worker, mut client: Client, request: Request) -> After {
+    let (held, mut rest, key) = match hold_body(worker, &mut client, &request).await {
+        Ok(body) => body,
+        Err(BodyError::ClientLeft) => return After::Gone,
+        Err(BodyError::Refused(answer)) => {
+            return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+        }
+    };
+    let mut tries = Tries::default();
+    loop {
+        let (charge, backend) = match choose(worker, &request, key.as_ref(), &mut tries) {
+            Ok(chosen) => chosen,
+            Err(answer) => return own_answer(worker, client, &request, &rest, answer).await,
+        };
+        let sent_from = now();
+        let exchange = Exchange {
+            worker,
+            backend: &backend,
+            request: &request,
+            held: &held,
+        };
+        match exchange.run(&mut client, &mut rest, tries.fresh_only).await {
+            Ok(reply) => {
+                if may_try_elsewhere(worker, &held, &reply, &tries) {
+                    tries.fail(backend.id, false);
+                    continue;
+                }
+                drop(held);
+                worker
+                    .shared
+                    .metrics
+                    .first_byte_seconds
+                    .observe(now().since(sent_from).as_secs_f64());
+                return respond::answer(worker, client, &request, reply, &mut rest, charge).await;
+            }
+            Err(Failure::ClientLeft) => {
+                worker.shared.metrics.clients_left_total.inc();
+                return After::Gone;
+            }
+            Err(Failure::Refused(answer)) => {
+                return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+            }
+            Err(Failure::Upstream {
+                repeatable,
+                stale,
+                answer,
+            }) => {
+                drop(charge);
+                let repeatable = (repeatable || request.idempotent()) && held.complete();
+                if !repeatable || !tries.another(worker, stale) {
+                    return own_answer(worker, client, &request, &rest, answer).await;
+                }
+                tries.fail(backend.id, stale);
+                tries.last_answer = Some(answer);
+                worker.shared.metrics.retries_total.inc();
+                if !stale {
+                    let wait = backoff(tries.count + 1, &mut worker.rng.borrow_mut());
+                    if !wait_for_client(&client, wait).await {
+                        worker.shared.metrics.clients_left_total.inc();
+                        return After::Gone;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The tries of one request so far.
+#[derive(Debug, Default)]
+struct Tries {
+    count: u32,
+    failed: Vec<BackendId>,
+    /// The next try goes to the same backend by a new connection: a kept one had died unnoticed.
+    fresh_only: bool,
+    same: Option<BackendId>,
+    last_answer: Option<OwnAnswer>,
+}
+
+impl Tries {
+    /// Whether the rules allow one more.
+    fn another(&self, worker: &Worker, stale: bool) -> bool {
+        let retry = &worker.shared.config.retry;
+        if stale {
+            return !self.fresh_only;
+        }
+        if self.count >= retry.tries_max {
+            return false;
+        }
+        let granted = worker.shared.budget.take(retry, now());
+        if !granted {
+            worker.shared.metrics.retries_denied_total.inc();
+        }
+        granted
+    }
+
+    fn fail(&mut self, backend: BackendId, stale: bool) {
+        self.fresh_only = stale;
+        self.same = stale.then_some(backend);
+        if !stale {
+            self.failed.push(backend);
+        }
+    }
+}
+
+async fn hold_body(
+    worker: &Worker,
+    client: &mut Client,
+    request: &Request,
+) -> Result<(Held, Rest, Option<PromptKey>), BodyError> {
+    let config = &worker.shared.config;
+    let mut body = Body::new(request.kind, worker.shared.body_memory.lease());
+    let mut scanner = Api::of_path(request.head.path())
+        .filter(|_| request.head.method() == b"POST")
+        .map(KeyScanner::new);
+    let waits_for_100 =
+        request.head.version == Version::Http11 && request.head.fields.has_member("expect", "100-continue");
+    if waits_for_100 && !body.complete() && client.conn.read_ahead.is_empty() {
+        let written = client.link.write(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await;
+        written.map_err(|_| BodyError::ClientLeft)?;
+    }
+    let Client { conn, link } = client;
+    let seen = |part: &[u8]| {
+        if let Some(scanner) = &mut scanner {
+            scanner.feed(part);
+        }
+    };
+    body.hold(conn, link, &config.limits, &config.timeouts, seen)
+        .await?;
+    let (held, rest) = body.freeze();
+    Ok((held, rest, scanner.map(KeyScanner::finish)))
+}
+
+/// Picks a backend and charges it; the answer says why there's none.
+fn choose(
+    worker: &Worker,
+    request: &Request,
+    key: Option<&PromptKey>,
+    tries: &mut Tries,
+) -> Result<(Charge, Arc<Backend>), OwnAnswer> {
+    let shared = &worker.shared;
+    tries.count += 1;
+    if let Some(backend) = tries.same.take().and_then(|id| shared.backends.get(id)) {
+        return Ok((backend.charge(), Arc::clone(backend)));
+    }
+    let view = RequestView {
+        key,
+        session: None,
+        tried: &tries.failed,
+        now: now(),
+    };
+    let decision = worker.pick(&view);
+    let reason = match &decision {
+        Ok(decision) => decision.reason.as_str(),
+        Err(NoBackend::AllSaturated) => "all_saturated",
+        Err(NoBackend::NoneHealthy) => "none_healthy",
+    };
+    shared.metrics.count_decision(reason);
+    let chosen = decision
+        .as_ref()
+        .ok()
+        .and_then(|decision| shared.backends.get(decision.backend));
+    shared.decisions.push(DecisionRecord {
+        time_unix_ms: unix_ms(),
+        path: String::from_utf8_lossy(request.head.path()).into_owned(),
+        backend: chosen.map_or(String::new(), |backend| backend.config.name.clone()),
+        reason,
+        policy: shared.policy_name,
+        try_number: tries.count,
+        prompt_bytes: key.map_or(0, |key| key.text_bytes),
+        in_flight: shared
+            .backends
+            .backends
+            .iter()
+            .map(|backend| backend.in_flight())
+            .collect(),
+    });
+    match (chosen, decision) {
+        (Some(backend), _) => Ok((backend.charge(), Arc::clone(backend))),
+        // The backend that failed was the last one: its failure says more than that none is left.
+        (None, _) if tries.last_answer.is_some() => Err(tries.last_answer.take().unwrap_or_else(no_backend)),
+        (None, Err(NoBackend::AllSaturated)) => Err(OwnAnswer::new(
+            OwnError::Saturated,
+            "every healthy backend is at its limit (max_in_flight, max_waiting); try again",
+        )),
+        (None, _) => Err(no_backend()),
+    }
+}
+
+fn no_backend() -> OwnAnswer {
+    OwnAnswer::new(
+        OwnError::NoBackend,
+        "no healthy backend; see /backends on the admin address",
+    )
+}
+
+/// Whether an engine's refusal (by config 429 or 503) should be tried on another one.
+fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries) -> bool {
+    let shared = &worker.shared;
+    let others = shared.backends.backends.len() > tries.failed.len() + 1;
+    if !shared.config.retry.statuses.contains(&reply.head.status) || !held.complete() || !others {
+        return false;
+    }
+    let again = tries.another(worker, false);
+    if again {
+        shared.metrics.retries_total.inc();
+    }
+    again
+}
+
+/// Answers an error of the router's own; the connection stays usable where the whole request was read.
+async fn own_answer(
+    worker: &Worker,
+    client: Client,
+    request: &Request,
+    rest: &Rest,
+    answer: OwnAnswer,
+) -> After {
+    if !rest.is_empty() || request.close {
+        return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+    }
+    worker.shared.metrics.count_own_error(answer.error);
+    worker.shared.metrics.count_response(answer.status);
+    match client
+        .link
+        .write(answer.encode(request.head.path(), request.head_only(), false))
+        .await
+    {
+        Ok(()) => After::Keep(client),
+        Err(_) => After::Gone,
+    }
+}
+
+/// Waits; `false` = the client left meanwhile.
+async fn wait_for_client(client: &Client, wait: Duration) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(wait) => true,
+        () = client.link.departure.wait() => false,
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
