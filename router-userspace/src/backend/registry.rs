@@ -139,6 +139,16 @@ impl Backend {
         self.stats.progress.note(bytes, now);
     }
 
+    /// Notes a final response's head.
+    pub fn count_answer(&self, status: u16) {
+        let class = match status {
+            400..=499 => 1,
+            500..=999 => 2,
+            _ => 0,
+        };
+        self.stats.answers_total[class].fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Where relays note its bytes.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {

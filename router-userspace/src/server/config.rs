@@ -32,6 +32,18 @@ pub enum DatapathMode {
     Copy,
 }
 
+impl DatapathMode {
+    /// The word for it in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DatapathMode::Auto => "auto",
+            DatapathMode::Kernel => "kernel",
+            DatapathMode::Copy => "copy",
+        }
+    }
+}
+
 /// Bounds on what one client or all of them may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {

@@ -17,6 +17,7 @@ mod request;
 mod respond;
 mod retry;
 mod run;
+mod trace;
 mod upstream;
 mod worker;
 

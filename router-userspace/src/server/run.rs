@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::ServerConfig;
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
+use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
-use crate::datapath::{Relay, RelayConfig};
+use crate::datapath::kernel::{FLOW_BYTES_MAX_DEFAULT, Kernel, RELAYS_MAX};
+use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
 use crate::policy::{Policy, PolicyConfig};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
@@ -145,9 +146,9 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         decisions,
         access_log,
     } = parts;
-    let _ = access_log;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
+    let kernel = load_kernel(config.datapath, &metrics)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
@@ -178,11 +179,13 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         budget: RetryBudget::default(),
         connections: AtomicUsize::new(0),
         refusals: AtomicUsize::new(0),
+        kernel,
         connections_max,
         policy_name: policy.kind.name(),
         backends,
         metrics,
         decisions,
+        access_log,
         config,
     });
     let (stop, stopped) = watch::channel(StopPhase::Running);
@@ -194,12 +197,10 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         stop,
     };
     for (index, listeners) in listeners.into_iter().enumerate() {
-        let relay = Relay::start(
-            &format!("relay-{index}"),
-            relay_config.clone(),
-            Arc::clone(&shared.metrics),
-        )
-        .map_err(RunError::Thread)?;
+        let kernel = kernel_relay(shared.kernel.as_ref(), index);
+        let name = format!("relay-{index}");
+        let relay = Relay::start(&name, relay_config.clone(), kernel, Arc::clone(&shared.metrics))
+            .map_err(RunError::Thread)?;
         let handle = relay.handle();
         server.relays.push(relay);
         let seed = now().0 ^ (index as u64) << 48 ^ u64::from(std::process::id());
@@ -219,6 +220,30 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         server.workers.push(thread.map_err(RunError::Thread)?);
     }
     Ok(server)
+}
+
+/// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
+fn load_kernel(mode: DatapathMode, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+    let kernel = match mode {
+        DatapathMode::Kernel => Some(
+            Kernel::load(FLOW_BYTES_MAX_DEFAULT)
+                .map_err(|refusal| RunError::KernelAbsent(refusal.to_string()))?,
+        ),
+        DatapathMode::Auto | DatapathMode::Copy => None,
+    };
+    let word = if kernel.is_some() { "the kernel" } else { "copy" };
+    tracing::info!("streams go by {word} (datapath = \"{}\")", mode.as_str());
+    metrics.kernel_loaded.set(i64::from(kernel.is_some()));
+    Ok(kernel)
+}
+
+/// The part of relay number `index` in the kernel path; relays beyond the number of event rings copy.
+fn kernel_relay(kernel: Option<&Kernel>, index: usize) -> Option<KernelRelay> {
+    let relay = u32::try_from(index).ok().filter(|relay| *relay < RELAYS_MAX)?;
+    kernel.map(|kernel| KernelRelay {
+        kernel: kernel.clone(),
+        relay,
+    })
 }
 
 /// The configured number, or one a core.

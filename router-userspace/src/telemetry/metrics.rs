@@ -136,6 +136,8 @@ pub struct Metrics {
     pub upstreams_reused_total: Counter,
     /// Flows that a full relay queue left on their worker.
     pub relay_queue_full_total: Counter,
+    /// 1 while the kernel path is loaded and used.
+    pub kernel_loaded: Gauge,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
 }
@@ -174,6 +176,7 @@ impl Metrics {
             upstreams_opened_total: Counter::default(),
             upstreams_reused_total: Counter::default(),
             relay_queue_full_total: Counter::default(),
+            kernel_loaded: Gauge::default(),
             kernel_spills_total: Counter::default(),
             registry: Registry::default(),
         };
@@ -270,6 +273,11 @@ impl Metrics {
             "relay_queue_full",
             "Flows that a full relay queue left on their worker",
             metrics.relay_queue_full_total.clone(),
+        );
+        r.register(
+            "kernel_loaded",
+            "1 while the kernel path is loaded and used",
+            metrics.kernel_loaded.clone(),
         );
         r.register(
             "kernel_spills",
