@@ -12,7 +12,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use super::{Backend, BackendSet, ProbeOutcome};
-use crate::types::{BackendState, Micros, now};
+use crate::types::{BackendState, now};
 
 /// The classes of `answers_total`, in its order.
 const CLASSES: [&str; 3] = ["2xx_3xx", "4xx", "5xx"];
@@ -46,20 +46,21 @@ impl Collector for BackendCollector {
             "Seconds since its last probe ended",
             last_probe_age,
         )?;
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.counter(e, "requests", "Requests sent to it, retries included", |b| {
-            &b.stats.requests_total
+            load(&b.stats.requests_total)
         })?;
         self.counter(
             e,
             "connect_failures",
             "Connections that could not be opened",
-            |b| &b.stats.connect_failures_total,
+            |b| load(&b.stats.connect_failures_total),
         )?;
         self.counter(e, "broken", "Requests that it broke off", |b| {
-            &b.stats.broken_total
+            load(&b.stats.broken_total)
         })?;
         self.counter(e, "response_bytes", "Response bytes received from it", |b| {
-            b.stats.progress.bytes_total()
+            b.stats.progress.bytes()
         })?;
         self.by_label(
             e,
@@ -129,7 +130,7 @@ impl BackendCollector {
         encoder: &mut DescriptorEncoder<'_>,
         name: &str,
         help: &str,
-        value: impl Fn(&Backend) -> &AtomicU64,
+        value: impl Fn(&Backend) -> u64,
     ) -> fmt::Result {
         let name = format!("backend_{name}");
         let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
@@ -154,21 +155,20 @@ impl BackendCollector {
         for backend in &self.0.backends {
             for (word, value) in words.iter().zip(values(backend)) {
                 let labels = [("backend", backend.config.name.as_str()), (label, *word)];
-                count(value, family.encode_family(&labels)?)?;
+                count(value.load(Ordering::Relaxed), family.encode_family(&labels)?)?;
             }
         }
         Ok(())
     }
 }
 
-fn count(value: &AtomicU64, encoder: MetricEncoder<'_>) -> fmt::Result {
-    ConstCounter::new(value.load(Ordering::Relaxed)).encode(encoder)
+fn count(value: u64, encoder: MetricEncoder<'_>) -> fmt::Result {
+    ConstCounter::new(value).encode(encoder)
 }
 
 /// How long ago its last probe ended: a growing age is a prober that died.
 fn last_probe_age(backend: &Backend) -> Option<f64> {
-    let at = backend.stats.last_probe_us.load(Ordering::Relaxed);
-    (at != 0).then(|| now().since(Micros(at)).as_secs_f64())
+    backend.last_probe().map(|at| now().since(at).as_secs_f64())
 }
 
 #[cfg(test)]

@@ -35,11 +35,11 @@ pub const MAX_WAITING_DEFAULT: u32 = 16;
 pub struct BackendStats {
     in_flight: AtomicU32,
     state: AtomicU8,
-    /// Response bytes received from it, heads included, and when the last came.
-    pub progress: Arc<Progress>,
     /// What health thinks of it, before it is decided whether health is heeded.
     verdict: AtomicU8,
     draining: AtomicBool,
+    /// Response bytes received from it, heads included, and when the last came.
+    pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
     pub requests_total: AtomicU64,
     /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
@@ -107,6 +107,15 @@ impl Backend {
             _ if ignored => BackendState::Healthy,
             verdict => verdict,
         });
+    }
+
+    /// When its last probe ended; `None` = never.
+    #[must_use]
+    pub fn last_probe(&self) -> Option<Micros> {
+        match self.stats.last_probe_us.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Micros(micros)),
+        }
     }
 
     /// Whether an operator is emptying it.

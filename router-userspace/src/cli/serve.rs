@@ -1,7 +1,6 @@
 //! `warmpath serve`: builds everything the configuration names and serves until stopped.
 
 mod control;
-mod descriptors;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -58,7 +57,6 @@ fn serve(loaded: Loaded) -> Exit {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    descriptors::raise_limit();
     let Loaded { config, origin, .. } = loaded;
     match start(config) {
         Ok(()) => Exit::Done,

@@ -20,8 +20,8 @@ impl Progress {
 
     /// Bytes received in the life of the process.
     #[must_use]
-    pub fn bytes_total(&self) -> &AtomicU64 {
-        &self.bytes_total
+    pub fn bytes(&self) -> u64 {
+        self.bytes_total.load(Ordering::Relaxed)
     }
 
     /// When the last byte came; `None` = never.

@@ -240,6 +240,7 @@ fn timeouts(mut section: Section<'_>, timeouts: &mut Timeouts) {
     section.set("first_byte", &mut timeouts.first_byte, duration_or_off);
     section.set("stream_idle", &mut timeouts.stream_idle, duration);
     section.set("client_write", &mut timeouts.client_write, duration);
+    section.set("upstream_write", &mut timeouts.upstream_write, duration);
     section.set("drain", &mut timeouts.drain, duration);
     section.set("upstream_idle", &mut timeouts.upstream_idle, duration);
     section.set("body_buffer_wait", &mut timeouts.body_buffer_wait, duration);

@@ -99,24 +99,19 @@ pub(super) fn backend_page(backend: &Backend) -> BackendPage<'_> {
         },
         connect_failures_total: count(&stats.connect_failures_total),
         broken_total: count(&stats.broken_total),
-        bytes_total: count(stats.progress.bytes_total()),
+        bytes_total: stats.progress.bytes(),
         probes_total: Probes {
             passed: probes(ProbeOutcome::Passed),
             failed: probes(ProbeOutcome::Failed),
             timed_out: probes(ProbeOutcome::TimedOut),
             refused: probes(ProbeOutcome::Refused),
         },
-        last_byte_age_ms: stats.progress.last_byte().map(age_since_ms),
-        last_probe_age_ms: age_ms(&stats.last_probe_us),
+        last_byte_age_ms: stats.progress.last_byte().map(age_ms),
+        last_probe_age_ms: backend.last_probe().map(age_ms),
     }
 }
 
-fn age_ms(stamp: &AtomicU64) -> Option<u64> {
-    let at = stamp.load(Ordering::Relaxed);
-    (at != 0).then(|| age_since_ms(Micros(at)))
-}
-
-fn age_since_ms(at: Micros) -> u64 {
+fn age_ms(at: Micros) -> u64 {
     u64::try_from(now().since(at).as_millis()).unwrap_or(u64::MAX)
 }
 
