@@ -64,7 +64,7 @@ impl Plan {
             chunks_max: 200,
             chunk_bytes_max: 40_000,
             pause_every: usize::MAX,
-            reader_pause: Duration::from_micros(500),
+            reader_pause: Duration::from_millis(1),
             ..Plan::paced()
         }
     }
@@ -86,7 +86,7 @@ impl Plan {
         Plan {
             chunks_max: 3,
             chunk_bytes_max: 100,
-            pause: Duration::from_micros(50),
+            pause: Duration::from_micros(400),
             pause_every: 1,
             ..Plan::paced()
         }
@@ -280,7 +280,7 @@ impl Client {
             .expect("a timeout");
         if !plan.reader_pause.is_zero() {
             socket2::SockRef::from(&stream)
-                .set_recv_buffer_size(16 * 1024)
+                .set_recv_buffer_size(128 * 1024)
                 .expect("a buffer size");
         }
         let buffer = Vec::new();
