@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     /// The client sleeps so long behind each read, through a small window.
     reader_pause: Duration,
     end: End,
+    /// Added to every seed.
+    seeds: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,19 @@ impl Plan {
             length_every: 5,
             reader_pause: Duration::ZERO,
             end: End::Whole,
+            seeds: 0,
         }
+    }
+
+    pub(crate) fn flood() -> Plan {
+        Plan {
+            reader_pause: Duration::ZERO,
+            ..Plan::flood_of_slow_readers()
+        }
+    }
+
+    pub(crate) fn with_seeds(self, seeds: u64) -> Plan {
+        Plan { seeds, ..self }
     }
 
     pub(crate) fn flood_of_slow_readers() -> Plan {
@@ -118,7 +132,7 @@ impl Plan {
 
     /// The writes of a response: the head, then the body as it lies on the wire.
     fn writes(&self, seed: u64) -> (Rng, bool, usize) {
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::new(seed.wrapping_add(self.seeds));
         let has_length = rng.below(self.length_every) == 0 && self.length_every != usize::MAX;
         let chunks = if self.end == End::Endless {
             self.chunks_max
