@@ -1,7 +1,8 @@
 //! Embeds the BPF programs where they have been built (`cargo xtask build`), else leaves the kernel path out.
 //!
 //! The object is `WARMPATH_BPF_OBJECT`, or `target/bpf/warmpath.bpf.o` of the workspace. With one, `cfg(warmpath_bpf)`
-//! is set and the variable `WARMPATH_BPF_OBJECT_PATH` names it to `include_bytes`.
+//! is set and the variable `WARMPATH_BPF_OBJECT_PATH` names it to `include_bytes`. `WARMPATH_NO_BPF=1` leaves it out
+//! all the same.
 
 use std::env;
 use std::fs;
@@ -10,6 +11,10 @@ use std::path::{Path, PathBuf};
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=WARMPATH_BPF_OBJECT");
+    println!("cargo:rerun-if-env-changed=WARMPATH_NO_BPF");
+    if env::var_os("WARMPATH_NO_BPF").is_some_and(|value| value == "1") {
+        return;
+    }
     let Some(object) = given().or_else(built) else {
         return;
     };

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 
 use peers::{Client, Plan, Server};
 use relay::{News, Relay, Report};
-use router_userspace::datapath::kernel::{FLOW_BYTES_MAX_DEFAULT, FLOW_BYTES_MIN, Kernel};
+use router_userspace::datapath::kernel::{FLOW_BYTES_MIN, Kernel, Limits};
 use router_userspace::types::BackendId;
 
 /// Longer than any test needs, also on a loaded machine.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-fn load(flow_bytes_max: u64) -> Option<Kernel> {
-    match Kernel::load(flow_bytes_max) {
+fn load(limits: Limits) -> Option<Kernel> {
+    match Kernel::load(limits) {
         Ok(kernel) => Some(kernel),
         Err(refusal) if std::env::var_os("WARMPATH_REQUIRE_KERNEL").is_some_and(|value| value == "1") => {
             panic!("WARMPATH_REQUIRE_KERNEL=1: {refusal}")
@@ -27,6 +27,14 @@ fn load(flow_bytes_max: u64) -> Option<Kernel> {
             eprintln!("skipped: {refusal}");
             None
         }
+    }
+}
+
+/// The least memory for a flow, so that slow readers meet the bound.
+fn tight() -> Limits {
+    Limits {
+        flow_bytes_max: FLOW_BYTES_MIN,
+        ..Limits::default()
     }
 }
 
@@ -84,7 +92,7 @@ fn assert_carried(kernel: &Kernel, report: &Report, ratio: f64) {
 
 #[test]
 fn paced_streams_are_exact_and_nearly_all_kernel_carried_over_reused_connections() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let report = run(&kernel, Plan::paced(), 8, 12, News::Ring);
@@ -97,7 +105,7 @@ fn paced_streams_are_exact_and_nearly_all_kernel_carried_over_reused_connections
 
 #[test]
 fn slow_readers_make_flows_spill_and_stay_exact() {
-    let Some(kernel) = load(FLOW_BYTES_MIN) else {
+    let Some(kernel) = load(tight()) else {
         return;
     };
     let report = run(&kernel, Plan::flood_of_slow_readers(), 4, 3, News::Ring);
@@ -109,7 +117,7 @@ fn slow_readers_make_flows_spill_and_stay_exact() {
 
 #[test]
 fn any_split_of_extensions_and_trailers_is_followed() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let report = run(&kernel, Plan::shredded(), 4, 6, News::Ring);
@@ -119,7 +127,7 @@ fn any_split_of_extensions_and_trailers_is_followed() {
 
 #[test]
 fn a_full_ring_strands_nobody() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let report = run(&kernel, Plan::tiny(), 8, 450, News::SweepOnly);
@@ -132,8 +140,59 @@ fn a_full_ring_strands_nobody() {
 }
 
 #[test]
+fn flows_beyond_the_bound_of_all_together_go_by_copy() {
+    let two = Limits {
+        flow_bytes_max: FLOW_BYTES_MIN,
+        total_bytes_max: 2 * FLOW_BYTES_MIN,
+    };
+    let Some(kernel) = load(two) else { return };
+    let report = run(&kernel, Plan::paced(), 6, 3, News::Ring);
+    assert!(report.no_room > 0 && report.carried_bytes > 0, "{report:?}");
+}
+
+/// `WARMPATH_SOAK_S=600 cargo test --release --test kernel_relay -- --ignored soak`.
+#[test]
+#[ignore = "runs for minutes"]
+fn soak_of_every_plan_with_new_seeds() {
+    let seconds = std::env::var("WARMPATH_SOAK_S")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(60);
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut total = Report::default();
+    for round in 0u64.. {
+        if Instant::now() >= end {
+            break;
+        }
+        for plan in [
+            Plan::paced(),
+            Plan::flood_of_slow_readers(),
+            Plan::shredded(),
+            Plan::tiny(),
+            Plan::flood(),
+        ] {
+            let Some(kernel) = load(tight()) else { return };
+            let news = if round % 4 == 3 {
+                News::SweepOnly
+            } else {
+                News::Ring
+            };
+            let report = run(&kernel, plan.with_seeds(round << 32), 8, 20, news);
+            assert_eq!(report.malformed, 0, "{report:?}");
+            assert_eq!(
+                kernel.redirected_bytes(),
+                report.carried_bytes,
+                "both sides count the same"
+            );
+            total.add(&report);
+        }
+        eprintln!("round {round}: {total:?}");
+    }
+}
+
+#[test]
 fn a_client_that_leaves_ends_its_upstream_and_leaves_nothing_behind() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let plan = Plan::endless();
@@ -160,7 +219,7 @@ fn a_client_that_leaves_ends_its_upstream_and_leaves_nothing_behind() {
 
 #[test]
 fn a_cut_upstream_is_a_cut_response_with_every_byte_before_the_cut() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let plan = Plan::cut();
@@ -181,7 +240,7 @@ fn a_cut_upstream_is_a_cut_response_with_every_byte_before_the_cut() {
 
 #[test]
 fn malformed_framing_is_handed_to_userspace_at_the_byte_where_it_goes_wrong() {
-    let Some(kernel) = load(FLOW_BYTES_MAX_DEFAULT) else {
+    let Some(kernel) = load(Limits::default()) else {
         return;
     };
     let plan = Plan::malformed();

@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     /// The client sleeps so long behind each read, through a small window.
     reader_pause: Duration,
     end: End,
+    /// Added to every seed.
+    seeds: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,19 @@ impl Plan {
             length_every: 5,
             reader_pause: Duration::ZERO,
             end: End::Whole,
+            seeds: 0,
         }
+    }
+
+    pub(crate) fn flood() -> Plan {
+        Plan {
+            reader_pause: Duration::ZERO,
+            ..Plan::flood_of_slow_readers()
+        }
+    }
+
+    pub(crate) fn with_seeds(self, seeds: u64) -> Plan {
+        Plan { seeds, ..self }
     }
 
     pub(crate) fn flood_of_slow_readers() -> Plan {
@@ -64,7 +78,7 @@ impl Plan {
             chunks_max: 200,
             chunk_bytes_max: 40_000,
             pause_every: usize::MAX,
-            reader_pause: Duration::from_micros(500),
+            reader_pause: Duration::from_millis(1),
             ..Plan::paced()
         }
     }
@@ -86,7 +100,7 @@ impl Plan {
         Plan {
             chunks_max: 3,
             chunk_bytes_max: 100,
-            pause: Duration::from_micros(50),
+            pause: Duration::from_micros(400),
             pause_every: 1,
             ..Plan::paced()
         }
@@ -118,7 +132,7 @@ impl Plan {
 
     /// The writes of a response: the head, then the body as it lies on the wire.
     fn writes(&self, seed: u64) -> (Rng, bool, usize) {
-        let mut rng = Rng::new(seed);
+        let mut rng = Rng::new(seed.wrapping_add(self.seeds));
         let has_length = rng.below(self.length_every) == 0 && self.length_every != usize::MAX;
         let chunks = if self.end == End::Endless {
             self.chunks_max
@@ -280,7 +294,7 @@ impl Client {
             .expect("a timeout");
         if !plan.reader_pause.is_zero() {
             socket2::SockRef::from(&stream)
-                .set_recv_buffer_size(16 * 1024)
+                .set_recv_buffer_size(128 * 1024)
                 .expect("a buffer size");
         }
         let buffer = Vec::new();

@@ -36,10 +36,25 @@ pub(crate) struct Report {
     pub(crate) carried_bytes: u64,
     pub(crate) arms: u64,
     pub(crate) more_to_read: u64,
+    pub(crate) no_room: u64,
     pub(crate) spills: u64,
     pub(crate) ended_in_kernel: u64,
     pub(crate) malformed: u64,
     pub(crate) upstreams_opened: u64,
+}
+
+impl Report {
+    pub(crate) fn add(&mut self, other: &Report) {
+        self.body_bytes += other.body_bytes;
+        self.carried_bytes += other.carried_bytes;
+        self.arms += other.arms;
+        self.more_to_read += other.more_to_read;
+        self.no_room += other.no_room;
+        self.spills += other.spills;
+        self.ended_in_kernel += other.ended_in_kernel;
+        self.malformed += other.malformed;
+        self.upstreams_opened += other.upstreams_opened;
+    }
 }
 
 struct Upstream {
@@ -395,6 +410,7 @@ impl Turns {
                 pair.phase = Phase::Kernel;
             }
             Armed::MoreToRead => self.report.more_to_read += 1,
+            Armed::NoRoom => self.report.no_room += 1,
         }
         Ok(())
     }

@@ -32,6 +32,8 @@ pub enum Armed {
     Armed,
     /// There are bytes to read, or about to be: the flow stays userspace's. Read at least one before arming again.
     MoreToRead,
+    /// The kernel has as many flows as it may; the flow stays userspace's.
+    NoRoom,
 }
 
 /// Who owns a flow.
@@ -87,10 +89,16 @@ impl UpstreamSlot {
         if flow.arrived().load(Ordering::SeqCst) != arm.read + redirected {
             return Ok(Armed::MoreToRead);
         }
+        self.uncount();
         let side = socket::send_side(client_fd)?;
         if !side.established {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        if inner.armed.fetch_add(1, Ordering::Relaxed) >= inner.armed_max {
+            inner.armed.fetch_sub(1, Ordering::Relaxed);
+            return Ok(Armed::NoRoom);
+        }
+        self.counted = true;
         self.queued_at_arm = side.queued;
         self.redirected_at_arm = redirected;
         // What the client owes is redirected + base - acked; now that is what userspace has written and the client
@@ -115,6 +123,7 @@ impl UpstreamSlot {
                     .compare_exchange(state::ARMED, state::USER, Ordering::SeqCst, Ordering::SeqCst);
             if back.is_ok() {
                 inner.discharge(flow);
+                self.uncount();
                 return Ok(Armed::MoreToRead);
             }
         }
@@ -128,6 +137,7 @@ impl UpstreamSlot {
     /// # Errors
     /// The upstream socket's own error; the flow is userspace's in any case.
     pub fn take_back(&mut self, upstream_fd: BorrowedFd<'_>) -> io::Result<TakenBack> {
+        self.uncount();
         let flow = self.flow();
         flow.state().swap(state::USER, Ordering::SeqCst);
         self.inner.discharge(flow);
@@ -167,6 +177,13 @@ impl UpstreamSlot {
             0 => Drain::Drained,
             waiting => Drain::Waiting(waiting),
         })
+    }
+
+    /// Takes the flow out of the number of armed ones, where it is in it.
+    pub(super) fn uncount(&mut self) {
+        if std::mem::take(&mut self.counted) {
+            self.inner.armed.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// Who owns the flow now.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 use aya::maps::{MapData, PerCpuArray, RingBuf, SockMap};
 use aya::programs::SkSkb;
@@ -14,10 +15,28 @@ use super::{Inner, btf};
 
 /// The oldest kernel on which the path is allowed to run.
 pub const KERNEL_MIN: (u32, u32) = (6, 8);
-/// Redirected bytes that a flow may have unacknowledged, by default.
-pub const FLOW_BYTES_MAX_DEFAULT: u64 = 256 * 1024;
-/// The least such bound: one skb of 64 KiB has to fit with room to spare, else nothing is ever redirected.
+/// The least value of [`Limits::flow_bytes_max`]: one skb of 64 KiB has to fit with room to spare, else nothing is
+/// ever redirected.
 pub const FLOW_BYTES_MIN: u64 = 128 * 1024;
+
+/// Bounds on the kernel memory that redirected bytes take. They count payload; tiny segments cost several times
+/// theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes that one flow may have redirected and unacknowledged; raised to [`FLOW_BYTES_MIN`]. Default 256 KiB.
+    pub flow_bytes_max: u64,
+    /// The same for all flows together: beyond `total / flow` flows at a time none is armed. Default 1 GiB.
+    pub total_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            flow_bytes_max: 256 * 1024,
+            total_bytes_max: 1024 * 1024 * 1024,
+        }
+    }
+}
 
 #[cfg(warmpath_bpf)]
 static OBJECT: Option<&[u8]> = Some(aya::include_bytes_aligned!(env!("WARMPATH_BPF_OBJECT_PATH")));
@@ -134,11 +153,11 @@ fn bytes_acked_offset() -> Result<u64, Refusal> {
 }
 
 /// Loads and attaches everything.
-pub(super) fn load(flow_bytes_max: u64) -> Result<Inner, Refusal> {
+pub(super) fn load(limits: Limits) -> Result<Inner, Refusal> {
     probe()?;
     let object = OBJECT.ok_or(Refusal::NotBuilt)?;
     let offset = bytes_acked_offset()?;
-    let limit = flow_bytes_max.max(FLOW_BYTES_MIN);
+    let limit = limits.flow_bytes_max.max(FLOW_BYTES_MIN);
     let mut ebpf = EbpfLoader::new()
         // Without this the verifier writes megabytes of log for each load.
         .verifier_log_level(VerifierLogLevel::STATS)
@@ -170,6 +189,8 @@ pub(super) fn load(flow_bytes_max: u64) -> Result<Inner, Refusal> {
         flow_places: Places::new(FLOWS_MAX),
         client_places: Places::new(CLIENTS_MAX),
         flow_bytes_max: limit,
+        armed: AtomicU64::new(0),
+        armed_max: (limits.total_bytes_max / limit).max(1),
         _programs: Mutex::new(ebpf),
     })
 }

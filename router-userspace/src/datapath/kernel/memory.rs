@@ -29,7 +29,7 @@ impl<T> Table<T> {
     /// Maps an array map of `length` entries.
     pub(super) fn new(fd: BorrowedFd<'_>, length: u32) -> io::Result<Table<T>> {
         // The kernel lays array entries out at multiples of 8 bytes; sizes are multiples of 64 here.
-        const { assert!(size_of::<T>() % 64 == 0) };
+        const { assert!(size_of::<T>().is_multiple_of(64)) };
         let map = MmapOptions::new()
             .len(size_of::<T>() * length as usize)
             .map_raw(fd.as_raw_fd())?;

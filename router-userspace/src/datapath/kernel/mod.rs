@@ -13,8 +13,8 @@
 //!    read from the upstream: `read`.
 //! 2. Send the request, read the response's head, write head and all body bytes read so far to the client. Run them
 //!    through a [`Framing`](router_common::framing::Framing). What is to be written after that is the kernel's.
-//! 3. [`UpstreamSlot::arm`]. On [`Armed::MoreToRead`] keep reading and writing (step 2) and arm again after at
-//!    least one byte. On [`Armed::Armed`] stop watching the upstream for input; watch it for `RDHUP | HUP | ERR`
+//! 3. [`UpstreamSlot::arm`]. On [`Armed::MoreToRead`] and [`Armed::NoRoom`] keep reading and writing (step 2) and
+//!    arm again after at least one byte. On [`Armed::Armed`] stop watching the upstream for input; watch it for `RDHUP | HUP | ERR`
 //!    (an armed POLLIN is woken for every segment) and the client as ever. Neither read the upstream nor write the
 //!    client.
 //! 4. Wait for the flow's [`Event`] from [`EventRing::drain`], or from [`Kernel::sweep_dirty`], which the relay
@@ -23,7 +23,8 @@
 //! 5. [`UpstreamSlot::take_back`], in every case: it says where the framing is, and makes the counts final.
 //! 6. [`UpstreamSlot::drained`] until [`Drain::Drained`], asked at 0.1, 1, 5, 5, … ms: redirected bytes reach the
 //!    client's socket through a kernel worker, and a `write` would overtake them. Give up after the client write
-//!    timeout.
+//!    timeout. Where [`Drain::Waiting`] stands still for 20 ms although the client polls writable, the kernel's
+//!    workers get no CPU: arm nothing until that has passed.
 //! 7. Framing done: the response is over; go to 8. Else read the upstream (EAGAIN after readiness is normal, and the
 //!    event precedes the readiness), run the bytes through the framing, write them, and go to 3 where worth it. The
 //!    bytes of [`TakenBack::framing`] begin exactly with the next one read. A client that spills again and again
@@ -46,8 +47,9 @@
 //!
 //! # Memory
 //!
-//! A flow has at most `flow_bytes_max` bytes redirected and unacknowledged. Beyond that its bytes pass to userspace
-//! ([`Event::Spilled`]), where the upstream's window closes as for any reader that doesn't read.
+//! A flow has at most [`Limits::flow_bytes_max`] bytes redirected and unacknowledged. Beyond that its bytes pass to
+//! userspace ([`Event::Spilled`]), where the upstream's window closes as for any reader that doesn't read. All flows
+//! together are bounded by [`Limits::total_bytes_max`]; beyond it [`UpstreamSlot::arm`] says [`Armed::NoRoom`].
 
 mod btf;
 mod events;
@@ -58,7 +60,7 @@ mod slots;
 mod socket;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -68,7 +70,7 @@ use router_common::map::{BACKENDS_MAX, BackendCell, FlowEntry, counter};
 
 pub use events::{Event, EventRing};
 pub use flow::{Arm, Armed, Drain, FlowState, TakenBack};
-pub use load::{FLOW_BYTES_MAX_DEFAULT, FLOW_BYTES_MIN, KERNEL_MIN, Refusal, probe};
+pub use load::{FLOW_BYTES_MIN, KERNEL_MIN, Limits, Refusal, probe};
 pub use router_common::map::RELAYS_MAX;
 pub use slots::{ClientSlot, InsertError, UpstreamSlot};
 
@@ -98,6 +100,9 @@ struct Inner {
     flow_places: Places,
     client_places: Places,
     flow_bytes_max: u64,
+    /// Flows that the kernel has, and how many it may have.
+    armed: AtomicU64,
+    armed_max: u64,
     /// Holds the program and its attachment.
     _programs: Mutex<Ebpf>,
 }
@@ -117,13 +122,12 @@ impl std::fmt::Debug for Kernel {
 }
 
 impl Kernel {
-    /// Loads the programs. `flow_bytes_max` bounds what a flow has redirected and unacknowledged; it is raised to
-    /// [`FLOW_BYTES_MIN`].
+    /// Loads the programs.
     ///
     /// # Errors
     /// Why the kernel path isn't available, with the remedy; everything goes by copy then.
-    pub fn load(flow_bytes_max: u64) -> Result<Kernel, Refusal> {
-        load::load(flow_bytes_max).map(|inner| Kernel(Arc::new(inner)))
+    pub fn load(limits: Limits) -> Result<Kernel, Refusal> {
+        load::load(limits).map(|inner| Kernel(Arc::new(inner)))
     }
 
     /// Takes an upstream connection in; it must be established and must not have received anything.

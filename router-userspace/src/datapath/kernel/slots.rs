@@ -100,6 +100,8 @@ pub struct UpstreamSlot {
     pub(super) queued_at_arm: u64,
     /// What the flow had redirected when it was armed last.
     pub(super) redirected_at_arm: u64,
+    /// Whether it is in the number of armed flows.
+    pub(super) counted: bool,
 }
 
 impl UpstreamSlot {
@@ -116,6 +118,7 @@ impl UpstreamSlot {
             id: FlowId(place),
             queued_at_arm: 0,
             redirected_at_arm: 0,
+            counted: false,
         };
         let flow = slot.flow();
         flow.clear();
@@ -144,6 +147,7 @@ impl UpstreamSlot {
 
 impl Drop for UpstreamSlot {
     fn drop(&mut self) {
+        self.uncount();
         self.flow().state().swap(state::USER, Ordering::SeqCst);
         let mut map = self
             .inner
