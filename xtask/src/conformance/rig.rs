@@ -23,7 +23,7 @@ pub(crate) struct Rig {
 /// What came of starting one.
 pub(crate) enum Started {
     /// Both run.
-    Running(Rig),
+    Running(Box<Rig>),
     /// The router refused, since this host has no kernel datapath; why.
     NoKernel(String),
 }
@@ -56,13 +56,13 @@ impl Rig {
             Err(_) => bail!("warmpath serve didn't start\n{}", router.tail()),
         };
         let admin = router.wait_for_line("admin on ").context("admin address")?;
-        Ok(Started::Running(Rig {
+        Ok(Started::Running(Box::new(Rig {
             router,
             upstream,
             base,
             admin,
             direct,
-        }))
+        })))
     }
 
     /// The router's address as a URL.
