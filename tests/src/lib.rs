@@ -38,5 +38,5 @@ pub use message::{Body, Framing, Head, Message, chunked};
 pub use metrics::MetricsPage;
 pub use random::Random;
 pub use router::{Datapath, Router, RouterOptions, for_each_datapath};
-pub use upstream::{Upstream, UpstreamConn};
+pub use upstream::{PROBE_ANSWER, Upstream, UpstreamConn};
 pub use wire::{Closed, DEADLINE, Wire};

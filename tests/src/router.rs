@@ -162,8 +162,8 @@ impl RouterOptions {
         let listening = router.log.wait_for("listening on http://");
         let admin = router.log.wait_for("admin on http://");
         if let (Some(listening), Some(admin)) = (listening, admin) {
-            router.address = listening.parse().expect("an address");
-            router.admin = admin.parse().expect("an address");
+            let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");
+            (router.address, router.admin) = (address(&listening), address(&admin));
             return Ok(router);
         }
         let status = router.child.wait().expect("a status");

@@ -15,6 +15,8 @@ use crate::wire::{Closed, Wire};
 
 /// Targets that a router asks on its own account; they are answered here and never reach a script.
 const PROBES: &[&str] = &["/health", "/metrics", "/v1/loads?include=core,queues"];
+/// What they are answered with: a comment on a metrics page.
+pub const PROBE_ANSWER: &[u8] = b"# a page of the test's engine\n";
 
 /// A listening engine. Its drop panics where a script failed.
 #[derive(Debug)]
@@ -84,6 +86,12 @@ impl Upstream {
         self.shared.connections.load(Ordering::Acquire)
     }
 
+    /// Scripts that run now: connections that have sent a request and that the engine hasn't closed.
+    #[must_use]
+    pub fn running_scripts(&self) -> usize {
+        self.shared.running.load(Ordering::Acquire)
+    }
+
     /// The heads of all requests so far, in the order of their arrival.
     #[must_use]
     pub fn heads(&self) -> Vec<Head> {
@@ -108,9 +116,7 @@ impl Drop for Upstream {
             }
             return;
         }
-        wait_until("the upstream's scripts end", || {
-            self.shared.running.load(Ordering::Acquire) == 0
-        });
+        wait_until("the upstream's scripts end", || self.running_scripts() == 0);
         let failures = lock(&self.shared.failures);
         assert!(failures.is_empty(), "upstream scripts failed: {failures:#?}");
     }
@@ -331,7 +337,7 @@ impl UpstreamConn {
             if head.request_framing()? != Framing::None {
                 bail!("a probe with a body");
             }
-            self.answer("200 OK", "Content-Type: text/plain\r\n", b"")?;
+            self.answer("200 OK", "Content-Type: text/plain\r\n", PROBE_ANSWER)?;
         }
     }
 }

@@ -26,7 +26,10 @@ fn all_refused(datapath: Datapath, table: &[(&str, String)]) {
         let mut client = Client::connect(router.address());
         client.send_if_open(format!("{raw}{SMUGGLED}").as_bytes());
         let response = client.response("POST");
-        assert_eq!(response.status(), 400, "{claim}");
+        // RFC 9112 6.1 has a 501 for codings that aren't understood.
+        let refused =
+            response.status() == 400 || (response.status() == 501 && raw.contains("Transfer-Encoding"));
+        assert!(refused, "{claim}: {}", response.head.start);
         assert!(
             response.head.connection_has("close"),
             "{claim}: the close isn't announced"

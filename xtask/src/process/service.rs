@@ -54,7 +54,7 @@ impl Service {
         })
     }
 
-    /// Waits for a line with `marker` and gives what follows it, up to white space.
+    /// Waits for a line with `marker` and gives the word that follows it, a URL without its last slash.
     ///
     /// # Errors
     /// Where the line doesn't come within [`READY`] or the service ends.
@@ -146,7 +146,8 @@ impl Service {
 
 fn after(line: &str, marker: &str) -> Option<String> {
     let (_, rest) = line.split_once(marker)?;
-    Some(rest.split_whitespace().next().unwrap_or_default().to_owned())
+    let word = rest.split_whitespace().next().unwrap_or_default();
+    Some(word.trim_end_matches('/').to_owned())
 }
 
 /// A loopback port that was free a moment ago, for programs that can't choose one themselves.
