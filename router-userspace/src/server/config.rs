@@ -65,6 +65,10 @@ pub struct Limits {
     pub relay_queue_max: usize,
     /// Idle upstream connections kept by a worker for each backend.
     pub idle_upstreams_max: usize,
+    /// Bytes of one stream that the kernel path may hold for a slow client; beyond it the stream is copied.
+    pub kernel_flow_bytes_max: u64,
+    /// The same for all streams together; beyond it none is given to the kernel.
+    pub kernel_flows_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -79,6 +83,8 @@ impl Default for Limits {
             short_answer_bytes_max: 64 << 10,
             relay_queue_max: 1024,
             idle_upstreams_max: 256,
+            kernel_flow_bytes_max: 256 << 10,
+            kernel_flows_bytes_max: 1 << 30,
         }
     }
 }

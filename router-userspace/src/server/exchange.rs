@@ -52,6 +52,8 @@ pub(super) enum Failure {
         repeatable: bool,
         /// Whether a kept connection had died unnoticed: a new one to the same engine is worth a try.
         stale: bool,
+        /// Whether the engine went away in silence: by config a generation call may be repeated elsewhere.
+        died: bool,
         answer: OwnAnswer,
     },
 }
@@ -94,9 +96,11 @@ impl Exchange<'_> {
                     .fetch_add(u64::from(!stale), std::sync::atomic::Ordering::Relaxed);
                 let answer =
                     OwnAnswer::new(error, format!("backend {}: {message}", self.backend.config.name));
+                let died = !began && error == OwnError::BadGateway;
                 Err(Failure::Upstream {
                     repeatable: stale,
                     stale,
+                    died,
                     answer,
                 })
             }
@@ -135,6 +139,7 @@ impl Exchange<'_> {
             Failure::Upstream {
                 repeatable: true,
                 stale: false,
+                died: true,
                 answer: OwnAnswer::new(OwnError::BadGateway, message),
             }
         })

@@ -33,6 +33,12 @@ impl Request {
         self.head.method() == b"HEAD"
     }
 
+    /// Whether it is a generation call that leaves nothing behind on its engine; `/v1/responses` keeps its answers.
+    fn stateless_generation(&self) -> bool {
+        self.head.method() == b"POST"
+            && Api::of_path(self.head.path()).is_some_and(|api| api != Api::Responses)
+    }
+
     /// RFC 9110 section 9.2.2.
     fn idempotent(&self) -> bool {
         matches!(
@@ -84,10 +90,16 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
             Err(Failure::Upstream {
                 repeatable,
                 stale,
+                died,
                 answer,
             }) => {
                 drop(charge);
-                let repeatable = (repeatable || request.idempotent()) && held.complete();
+                let generation = died
+                    && worker.shared.config.retry.generation
+                    && request.stateless_generation()
+                    && !tries.repeated;
+                tries.repeated |= generation && !repeatable;
+                let repeatable = (repeatable || generation || request.idempotent()) && held.complete();
                 if !repeatable || !tries.another(worker, stale) {
                     return own_answer(trace, worker, client, &request, &rest, answer).await;
                 }
@@ -115,6 +127,8 @@ struct Tries {
     fresh_only: bool,
     same: Option<BackendId>,
     last_answer: Option<OwnAnswer>,
+    /// Whether a generation call was repeated although its engine may have begun it.
+    repeated: bool,
 }
 
 impl Tries {

@@ -13,7 +13,7 @@ use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
-use crate::datapath::kernel::{FLOW_BYTES_MAX_DEFAULT, Kernel, RELAYS_MAX};
+use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
 use crate::policy::{Policy, PolicyConfig};
@@ -148,7 +148,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
-    let kernel = load_kernel(config.datapath, &metrics)?;
+    let kernel = load_kernel(&config, &metrics)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
@@ -223,16 +223,23 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
 }
 
 /// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
-fn load_kernel(mode: DatapathMode, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
-    let kernel = match mode {
-        DatapathMode::Kernel => Some(
-            Kernel::load(FLOW_BYTES_MAX_DEFAULT)
-                .map_err(|refusal| RunError::KernelAbsent(refusal.to_string()))?,
-        ),
+fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+    let limits = kernel::Limits {
+        flow_bytes_max: config.limits.kernel_flow_bytes_max,
+        total_bytes_max: config.limits.kernel_flows_bytes_max,
+    };
+    let kernel = match config.datapath {
+        DatapathMode::Kernel => {
+            let loaded = Kernel::load(limits);
+            Some(loaded.map_err(|refusal| RunError::KernelAbsent(refusal.to_string()))?)
+        }
         DatapathMode::Auto | DatapathMode::Copy => None,
     };
     let word = if kernel.is_some() { "the kernel" } else { "copy" };
-    tracing::info!("streams go by {word} (datapath = \"{}\")", mode.as_str());
+    tracing::info!(
+        "streams go by {word} (datapath = \"{}\")",
+        config.datapath.as_str()
+    );
     metrics.kernel_loaded.set(i64::from(kernel.is_some()));
     Ok(kernel)
 }
@@ -263,7 +270,7 @@ fn connections_max(configured: usize, files: u64) -> usize {
         0 => allowed,
         wanted if wanted > allowed => {
             tracing::warn!(
-                "limits.connections = {wanted}: the limit of open files ({files}) allows {allowed}; \
+                "limits.connections_max = {wanted}: the limit of open files ({files}) allows {allowed}; \
                  raise RLIMIT_NOFILE (systemd: LimitNOFILE)"
             );
             allowed

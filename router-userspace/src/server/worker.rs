@@ -193,7 +193,7 @@ fn tokio_task(future: impl Future<Output = ()> + 'static) {
 
 async fn refuse(shared: &Shared, client: Client) {
     let message = format!(
-        "the router holds {} client connections, its limit (limits.connections); try again",
+        "the router holds {} client connections, its limit (limits.connections_max); try again",
         shared.connections_max
     );
     let answer = OwnAnswer::new(OwnError::Overloaded, message);

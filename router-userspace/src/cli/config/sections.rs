@@ -202,7 +202,7 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         &mut limits.head_bytes_max,
         bytes(1 << 10..=1 << 20),
     );
-    section.set("head_fields_max", &mut limits.head_fields_max, integer(8..=4096));
+    section.set("head_fields_max", &mut limits.head_fields_max, integer(8..=512));
     section.set("body_bytes_max", &mut limits.body_bytes_max, bytes(1..=1 << 40));
     section.set(
         "body_buffer_bytes",
@@ -228,6 +228,16 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         "idle_upstreams_max",
         &mut limits.idle_upstreams_max,
         integer(0..=65_536),
+    );
+    section.set(
+        "kernel_flow_bytes_max",
+        &mut limits.kernel_flow_bytes_max,
+        bytes(64 << 10..=64 << 20),
+    );
+    section.set(
+        "kernel_flows_bytes_max",
+        &mut limits.kernel_flows_bytes_max,
+        bytes(64 << 10..=1 << 44),
     );
     section.finish();
 }
