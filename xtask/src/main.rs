@@ -2,6 +2,7 @@
 
 mod bpf;
 mod conformance;
+mod demo;
 mod host;
 mod layers;
 mod metrics;
@@ -10,6 +11,8 @@ mod process;
 mod setup;
 mod test;
 mod workspace;
+
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -24,6 +27,21 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the routing policies side by side: four simulated engines, the router, a load generator, one table.
+    Demo {
+        /// Leave the last stack running and say what to curl.
+        #[arg(long)]
+        keep: bool,
+        /// Leave the kernel path and its toolchain out.
+        #[arg(long)]
+        no_kernel: bool,
+        /// Install what is missing without asking.
+        #[arg(long)]
+        yes: bool,
+        /// Requests of each row.
+        #[arg(long, value_name = "N", default_value_t = demo::REQUESTS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
+        requests: u64,
+    },
     /// Everything that CI runs, with its own set-up: lints, builds, tests, conformance.
     Test {
         /// Install what is missing without asking.
@@ -54,25 +72,44 @@ enum Command {
     Layers,
 }
 
-fn main() -> Result<()> {
-    process::end_children_on_signals()?;
-    match Arguments::parse().command {
-        Command::Test { yes, only } => test::run(yes, &only),
-        Command::Ci => ci(),
-        Command::Build { yes, release } => test::build(yes, release),
+fn main() -> ExitCode {
+    let done = process::end_children_on_signals().and_then(|()| run(Arguments::parse().command));
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Demo {
+            keep,
+            no_kernel,
+            yes,
+            requests,
+        } => demo::run(demo::Options {
+            keep,
+            no_kernel,
+            yes,
+            requests,
+        })?,
+        // Says itself what failed, with the runners' counts as its last lines.
+        Command::Test { yes, only } => return test::run(yes, &only),
+        Command::Ci => ci()?,
+        Command::Build { yes, release } => test::build(yes, release)?,
         Command::Setup { yes } => {
             println!("{}", host::ensure_tools(yes)?);
             match setup::ensure_toolchain(yes)? {
                 Some(_) => println!("The BPF toolchain is there."),
                 None => println!("No BPF toolchain: the kernel path is left out of builds."),
             }
-            Ok(())
         }
-        Command::Layers => {
-            println!("{}", layers::check(&workspace::root())?);
-            Ok(())
-        }
+        Command::Layers => println!("{}", layers::check(&workspace::root())?),
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs the script that CI runs, so that both can't differ.

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that CI runs.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
@@ -119,8 +119,8 @@ const STEPS: &[Step<State>] = &[
 /// Runs everything that CI runs, or those of its steps that `only` names.
 ///
 /// # Errors
-/// Where a step fails or a name is none.
-pub(crate) fn run(yes: bool, only: &[String]) -> Result<()> {
+/// Where a name is none. A step that fails is said and makes the code a failure.
+pub(crate) fn run(yes: bool, only: &[String]) -> Result<ExitCode> {
     if let Some(unknown) = only
         .iter()
         .find(|name| STEPS.iter().all(|step| step.name != **name))
@@ -135,14 +135,18 @@ pub(crate) fn run(yes: bool, only: &[String]) -> Result<()> {
         toolchain: None,
         counts: Vec::new(),
     };
-    let result = plan::run(&steps, &mut state);
+    let failed = plan::run(&steps, &mut state);
     if !state.counts.is_empty() {
         println!("\nTest runners:");
     }
     for line in &state.counts {
         println!("{line}");
     }
-    result
+    Ok(if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Builds the BPF object where a toolchain is there, then the workspace.

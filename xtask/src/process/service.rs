@@ -113,6 +113,15 @@ impl Service {
         }
     }
 
+    /// Whether it succeeded, once it has ended.
+    ///
+    /// # Errors
+    /// Where its status can't be read.
+    pub(crate) fn ended(&mut self) -> Result<Option<bool>> {
+        let status = self.group.child().try_wait().context("status")?;
+        Ok(status.map(|status| status.success()))
+    }
+
     /// The end of its log, with a heading.
     pub(crate) fn tail(&self) -> String {
         let text = self.log_text();
