@@ -1,1 +1,3 @@
-//! proto.
+//! Wire formats, as plain functions over bytes.
+
+pub mod json;

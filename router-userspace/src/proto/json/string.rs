@@ -1,0 +1,227 @@
+//! The inside of a string: plain runs found many bytes at a time, escapes decoded.
+
+use super::Sink;
+
+/// Decoded text gathered before the sink hears it, so that text full of escapes isn't one call for each.
+const GATHERED_BYTES: usize = 256;
+/// A plain run longer than this goes to the sink from where it lies.
+const RUN_COPIED_MAX: usize = 96;
+/// Bytes that [`plain_run`] looks at together: the compiler makes vector code of it.
+const LANE: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Plain,
+    /// Behind a backslash.
+    Escape,
+    /// Behind `\u` and this many hex digits.
+    Hex(u8),
+}
+
+/// What [`Text::read`] met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Met {
+    /// The end of the input.
+    EndOfInput,
+    /// The closing quote; reading goes on at this index.
+    Quote(usize),
+    /// A byte that no string may hold there.
+    Fault(usize),
+}
+
+/// One string's state between reads.
+#[derive(Debug)]
+pub(super) struct Text {
+    place: Place,
+    hex: u16,
+    /// A leading surrogate that waits for its partner.
+    leading: Option<u16>,
+    gathered: [u8; GATHERED_BYTES],
+    gathered_len: usize,
+}
+
+impl Default for Text {
+    fn default() -> Text {
+        Text {
+            place: Place::Plain,
+            hex: 0,
+            leading: None,
+            gathered: [0; GATHERED_BYTES],
+            gathered_len: 0,
+        }
+    }
+}
+
+impl Text {
+    /// Reads from `bytes[at..]` up to the closing quote or the end of the input.
+    pub(super) fn read<S: Sink>(&mut self, bytes: &[u8], mut at: usize, sink: &mut S) -> Met {
+        while let Some(&byte) = bytes.get(at) {
+            match self.place {
+                Place::Plain => {
+                    let run = plain_run(&bytes[at..]);
+                    if run > 0 {
+                        self.plain(&bytes[at..at + run], sink);
+                        at += run;
+                        continue;
+                    }
+                    match byte {
+                        b'"' => {
+                            self.settle(sink);
+                            self.flush(sink);
+                            return Met::Quote(at + 1);
+                        }
+                        b'\\' => at = self.escape(bytes, at, sink),
+                        _ => return Met::Fault(at),
+                    }
+                }
+                Place::Escape => {
+                    if !self.escaped(byte, sink) {
+                        return Met::Fault(at);
+                    }
+                    at += 1;
+                }
+                Place::Hex(digits) => {
+                    let Some(value) = hex_value(byte) else {
+                        return Met::Fault(at);
+                    };
+                    self.hex = self.hex << 4 | value;
+                    at += 1;
+                    if digits == 3 {
+                        self.place = Place::Plain;
+                        self.unit(self.hex, sink);
+                    } else {
+                        self.place = Place::Hex(digits + 1);
+                    }
+                }
+            }
+        }
+        self.flush(sink);
+        Met::EndOfInput
+    }
+
+    fn plain<S: Sink>(&mut self, run: &[u8], sink: &mut S) {
+        self.settle(sink);
+        if run.len() > RUN_COPIED_MAX {
+            self.flush(sink);
+            sink.string_text(run);
+        } else {
+            self.gather(run, sink);
+        }
+    }
+
+    /// At a backslash: takes the whole escape where the input holds it, else only the backslash.
+    fn escape<S: Sink>(&mut self, bytes: &[u8], at: usize, sink: &mut S) -> usize {
+        if let Some([b'u', digits @ ..]) = bytes.get(at + 1..at + 6)
+            && let Some(unit) = digits
+                .iter()
+                .try_fold(0, |unit, &digit| Some(unit << 4 | hex_value(digit)?))
+        {
+            self.unit(unit, sink);
+            return at + 6;
+        }
+        // Anything else, the faulty included, goes byte by byte.
+        self.place = Place::Escape;
+        at + 1
+    }
+
+    /// The byte behind a backslash; false where it's none of the grammar's.
+    fn escaped<S: Sink>(&mut self, byte: u8, sink: &mut S) -> bool {
+        let decoded = match byte {
+            b'"' | b'\\' | b'/' => byte,
+            b'b' => 0x08,
+            b'f' => 0x0c,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => {
+                self.hex = 0;
+                self.place = Place::Hex(0);
+                return true;
+            }
+            _ => return false,
+        };
+        self.place = Place::Plain;
+        self.settle(sink);
+        self.gather(&[decoded], sink);
+        true
+    }
+
+    /// A UTF-16 code unit from `\uXXXX`.
+    fn unit<S: Sink>(&mut self, unit: u16, sink: &mut S) {
+        match (self.leading, unit) {
+            (Some(leading), 0xdc00..=0xdfff) => {
+                self.leading = None;
+                let high = u32::from(leading & 0x3ff) << 10;
+                self.code_point(0x1_0000 + (high | u32::from(unit & 0x3ff)), sink);
+            }
+            (_, 0xd800..=0xdbff) => {
+                self.settle(sink);
+                self.leading = Some(unit);
+            }
+            _ => {
+                self.settle(sink);
+                self.code_point(u32::from(unit), sink);
+            }
+        }
+    }
+
+    /// A leading surrogate whose partner didn't come passes alone.
+    fn settle<S: Sink>(&mut self, sink: &mut S) {
+        if let Some(leading) = self.leading.take() {
+            self.code_point(u32::from(leading), sink);
+        }
+    }
+
+    /// UTF-8 by hand, since `char` knows no lone surrogates.
+    fn code_point<S: Sink>(&mut self, code: u32, sink: &mut S) {
+        let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
+        match code {
+            0..=0x7f => self.gather(&[code as u8], sink),
+            0x80..=0x7ff => self.gather(&[0xc0 | (code >> 6) as u8, tail(0)], sink),
+            0x800..=0xffff => self.gather(&[0xe0 | (code >> 12) as u8, tail(6), tail(0)], sink),
+            _ => self.gather(&[0xf0 | (code >> 18) as u8, tail(12), tail(6), tail(0)], sink),
+        }
+    }
+
+    fn gather<S: Sink>(&mut self, bytes: &[u8], sink: &mut S) {
+        if self.gathered_len + bytes.len() > GATHERED_BYTES {
+            self.flush(sink);
+        }
+        self.gathered[self.gathered_len..self.gathered_len + bytes.len()].copy_from_slice(bytes);
+        self.gathered_len += bytes.len();
+    }
+
+    fn flush<S: Sink>(&mut self, sink: &mut S) {
+        if self.gathered_len > 0 {
+            sink.string_text(&self.gathered[..self.gathered_len]);
+            self.gathered_len = 0;
+        }
+    }
+}
+
+/// Whether a string can't hold `byte` as it is: quote, backslash, control characters.
+fn special(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < 0x20
+}
+
+/// How many bytes at the front of `bytes` stand for themselves.
+///
+/// memchr looks for the quote and the backslash only; control characters have to be refused too, so one pass of
+/// our own over fixed lanes is cheaper than two.
+fn plain_run(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    for lane in bytes.chunks_exact(LANE) {
+        if lane.iter().fold(false, |any, &byte| any | special(byte)) {
+            break;
+        }
+        at += LANE;
+    }
+    at + bytes[at..]
+        .iter()
+        .position(|&byte| special(byte))
+        .unwrap_or(bytes.len() - at)
+}
+
+fn hex_value(digit: u8) -> Option<u16> {
+    char::from(digit).to_digit(16).map(|value| value as u16)
+}
