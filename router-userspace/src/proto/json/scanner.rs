@@ -129,8 +129,7 @@ impl Scanner {
                 self.open(Container::Array, at, sink)?;
                 self.state = State::FirstItem;
             }
-            (State::FirstKey, b'}') => self.close(sink),
-            (State::FirstItem, b']') => self.close(sink),
+            (State::FirstKey, b'}') | (State::FirstItem, b']') => self.close(sink),
             (State::AfterItem, b'}') if self.innermost() == Container::Object => self.close(sink),
             (State::AfterItem, b']') if self.innermost() == Container::Array => self.close(sink),
             (State::Value | State::FirstItem, _) => {
