@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::KeyScanner;
+use super::super::{Api, KeyScanner};
 use super::dom::Json;
 use super::generate::{api, body};
 use super::{key, oracle};
@@ -59,5 +59,25 @@ proptest! {
     #[test]
     fn bytes_without_any_structure_never_panic(api in api(), bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         key(api, &bytes);
+    }
+
+    #[test]
+    fn a_common_front_of_messages_is_a_common_front_of_blocks((_, body) in body(), (_, more) in body()) {
+        let list = |body: &Json| match body {
+            Json::Object(members) => members.iter().find_map(|(key, value)| match (key.as_str(), value) {
+                ("messages" | "input", Json::Array(items)) => Some(items.clone()),
+                _ => None,
+            }).unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let (mut items, more) = (list(&body), list(&more));
+        let chat = |items: &[Json]| {
+            let body = Json::object(&[("model", Json::text("m")), ("messages", Json::Array(items.to_vec()))]);
+            key(Api::ChatCompletions, body.compact().as_bytes())
+        };
+        let front = chat(&items);
+        items.extend(more);
+        let longer = chat(&items);
+        prop_assert_eq!(&longer.blocks[..front.blocks.len()], &front.blocks[..]);
     }
 }
