@@ -1,15 +1,16 @@
 //! The hashes. They must be the same on every node and in every build: change one and all affinities move.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-/// The seed of every hash of prompt bytes.
+/// Where every chain begins.
 pub(super) const SEED: u64 = 0x7761_726d_7061_7468;
 /// A [`Digest`] folds after this many bytes.
 pub(super) const DIGEST_CHUNK_BYTES: usize = 256;
 
-/// Hash of one piece.
+/// Hash of one piece. Without a seed, since XXH3 makes a new secret from a seed for every long piece; the
+/// chains are seeded.
 pub(super) fn piece(bytes: &[u8]) -> u64 {
-    xxh3_64_with_seed(bytes, SEED)
+    xxh3_64(bytes)
 }
 
 /// One step of a chain: a hash that covers all that `chain` covers, then `next`.

@@ -489,16 +489,16 @@ impl Walk {
     }
 
     fn end_scalar(&mut self, want: Want) {
-        let scalar = std::mem::take(&mut self.scalar);
-        let value = scalar.get();
+        let value = self.scalar.get();
         match want {
             Want::Stream => self.stream = value == b"true",
             Want::OutputMax => self.output_tokens_max = integer(value),
             Want::PromptItem | Want::Id => {
+                let id = integer(value);
                 if want == Want::PromptItem {
                     self.later_items(Want::Id);
                 }
-                if let Some(id) = integer(value) {
+                if let Some(id) = id {
                     self.slot = Slot::Ids;
                     self.raw(&(id as u32).to_le_bytes());
                 }
@@ -511,8 +511,9 @@ impl Walk {
                 self.end_seed();
             }
             Want::Canonical(label) if value != b"null" => {
+                let scalar = std::mem::take(&mut self.scalar);
                 let opened = self.open(label);
-                self.raw(value);
+                self.raw(scalar.get());
                 self.raw(b",");
                 self.close(opened);
             }
@@ -542,5 +543,9 @@ fn close_byte(container: Container) -> &'static [u8] {
 
 /// A plain non-negative integer.
 fn integer(spelt: &[u8]) -> Option<u64> {
-    std::str::from_utf8(spelt).ok()?.parse().ok()
+    spelt.iter().try_fold(0u64, |number, &digit| {
+        let digit = digit.wrapping_sub(b'0');
+        let number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
+        (digit < 10).then_some(number)
+    })
 }

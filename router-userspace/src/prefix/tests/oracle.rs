@@ -1,7 +1,7 @@
 //! The key computed from a tree, in the plainest way: all of a part's text in one buffer, all its marks in a
 //! list, cut into blocks at the end.
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::super::fields::label;
 use super::super::{AFFINITY_BYTES, Api, BLOCK_BYTES, MODEL_BYTES_MAX, PromptKey};
@@ -17,8 +17,8 @@ fn mix(chain: u64, next: u64) -> u64 {
 fn digest(bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(256);
     let rest = chunks.remainder();
-    let chain = chunks.fold(SEED, |chain, chunk| mix(chain, xxh3_64_with_seed(chunk, SEED)));
-    mix(chain, xxh3_64_with_seed(rest, SEED))
+    let chain = chunks.fold(SEED, |chain, chunk| mix(chain, xxh3_64(chunk)));
+    mix(chain, xxh3_64(rest))
 }
 
 #[derive(Default, Clone)]
@@ -44,7 +44,7 @@ impl Part {
             .iter()
             .flat_map(|word| word.to_le_bytes())
             .collect();
-        self.marks.push((place, xxh3_64_with_seed(&bytes, SEED)));
+        self.marks.push((place, xxh3_64(&bytes)));
         self.touched = true;
     }
 
@@ -96,10 +96,10 @@ impl Part {
         let (mut chain, mut blocks) = (start, Vec::new());
         for block in 0..full {
             let text = &self.text[block * BLOCK_BYTES..(block + 1) * BLOCK_BYTES];
-            chain = mix(chain, xxh3_64_with_seed(text, SEED).wrapping_add(sum(block)));
+            chain = mix(chain, xxh3_64(text).wrapping_add(sum(block)));
             blocks.push(chain);
         }
-        let tail = xxh3_64_with_seed(&self.text[full * BLOCK_BYTES..place], SEED).wrapping_add(sum(full));
+        let tail = xxh3_64(&self.text[full * BLOCK_BYTES..place]).wrapping_add(sum(full));
         (mix(chain, tail), blocks)
     }
 }

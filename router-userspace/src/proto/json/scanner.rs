@@ -84,7 +84,7 @@ impl Scanner {
                         next
                     }
                 },
-                State::Number(number) => self.number(number, bytes, at, sink)?,
+                State::Number(number) => self.number(number, bytes, at, at, sink)?,
                 State::Word(word, known) => self.word(word, known, bytes, at, sink)?,
                 _ => self.structure(bytes, at, sink)?,
             };
@@ -133,10 +133,10 @@ impl Scanner {
             (State::AfterItem, b'}') if self.innermost() == Container::Object => self.close(sink),
             (State::AfterItem, b']') if self.innermost() == Container::Array => self.close(sink),
             (State::Value | State::FirstItem, _) => {
-                self.state = scalar_of(byte).ok_or_else(|| self.syntax(at))?;
-                if let State::Number(_) = self.state {
-                    sink.scalar_text(&bytes[at..=at]);
+                if let Some(number) = Number::begin(byte) {
+                    return self.number(number, bytes, at, at + 1, sink);
                 }
+                self.state = word_of(byte).ok_or_else(|| self.syntax(at))?;
             }
             _ => return Err(self.syntax(at)),
         }
@@ -148,14 +148,15 @@ impl Scanner {
         self.state = State::Text(role);
     }
 
+    /// A number that begins or goes on at `start` and has been read up to `at`.
     fn number<S: Sink>(
         &mut self,
         mut number: Number,
         bytes: &[u8],
         start: usize,
+        mut at: usize,
         sink: &mut S,
     ) -> Result<usize, Fault> {
-        let mut at = start;
         while let Some(next) = bytes.get(at).and_then(|&byte| number.next(byte)) {
             number = next;
             at += 1;
@@ -245,11 +246,11 @@ impl Scanner {
     }
 }
 
-fn scalar_of(byte: u8) -> Option<State> {
+fn word_of(byte: u8) -> Option<State> {
     match byte {
         b't' => Some(State::Word(b"true", 1)),
         b'f' => Some(State::Word(b"false", 1)),
         b'n' => Some(State::Word(b"null", 1)),
-        _ => Number::begin(byte).map(State::Number),
+        _ => None,
     }
 }

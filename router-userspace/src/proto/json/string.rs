@@ -3,11 +3,15 @@
 use super::Sink;
 
 /// Decoded text gathered before the sink hears it, so that text full of escapes isn't one call for each.
-const GATHERED_BYTES: usize = 256;
+const GATHERED_BYTES: usize = 512;
 /// A plain run longer than this goes to the sink from where it lies.
 const RUN_COPIED_MAX: usize = 96;
+/// Short runs are copied by this many bytes, whatever their length: one fixed move costs less than a call.
+const MOVE: usize = 32;
 /// Bytes that [`plain_run`] looks at together: the compiler makes vector code of it.
 const LANE: usize = 32;
+/// Bytes of a machine word.
+const WORD: usize = size_of::<u64>();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -60,7 +64,7 @@ impl Text {
                 Place::Plain => {
                     let run = plain_run(&bytes[at..]);
                     if run > 0 {
-                        self.plain(&bytes[at..at + run], sink);
+                        self.plain(&bytes[at..], run, sink);
                         at += run;
                         continue;
                     }
@@ -99,14 +103,21 @@ impl Text {
         Met::EndOfInput
     }
 
-    fn plain<S: Sink>(&mut self, run: &[u8], sink: &mut S) {
+    /// The first `run` of `bytes` stand for themselves.
+    fn plain<S: Sink>(&mut self, bytes: &[u8], run: usize, sink: &mut S) {
         self.settle(sink);
-        if run.len() > RUN_COPIED_MAX {
+        if run > RUN_COPIED_MAX {
             self.flush(sink);
-            sink.string_text(run);
-        } else {
-            self.gather(run, sink);
+            sink.string_text(&bytes[..run]);
+            return;
         }
+        self.make_room(run.max(MOVE), sink);
+        let to = &mut self.gathered[self.gathered_len..];
+        match (to.first_chunk_mut::<MOVE>(), bytes.first_chunk::<MOVE>()) {
+            (Some(to), Some(from)) if run <= MOVE => *to = *from,
+            _ => to[..run].copy_from_slice(&bytes[..run]),
+        }
+        self.gathered_len += run;
     }
 
     /// At a backslash: takes the whole escape where the input holds it, else only the backslash.
@@ -119,6 +130,13 @@ impl Text {
             self.unit(unit, sink);
             return at + 6;
         }
+        if let Some(&byte) = bytes.get(at + 1)
+            && let Some(decoded) = simple_escape(byte)
+        {
+            self.settle(sink);
+            self.push_byte(decoded, sink);
+            return at + 2;
+        }
         // Anything else, the faulty included, goes byte by byte.
         self.place = Place::Escape;
         at + 1
@@ -126,23 +144,17 @@ impl Text {
 
     /// The byte behind a backslash; false where it's none of the grammar's.
     fn escaped<S: Sink>(&mut self, byte: u8, sink: &mut S) -> bool {
-        let decoded = match byte {
-            b'"' | b'\\' | b'/' => byte,
-            b'b' => 0x08,
-            b'f' => 0x0c,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'u' => {
-                self.hex = 0;
-                self.place = Place::Hex(0);
-                return true;
-            }
-            _ => return false,
+        if byte == b'u' {
+            self.hex = 0;
+            self.place = Place::Hex(0);
+            return true;
+        }
+        let Some(decoded) = simple_escape(byte) else {
+            return false;
         };
         self.place = Place::Plain;
         self.settle(sink);
-        self.gather(&[decoded], sink);
+        self.push_byte(decoded, sink);
         true
     }
 
@@ -175,20 +187,27 @@ impl Text {
     /// UTF-8 by hand, since `char` knows no lone surrogates.
     fn code_point<S: Sink>(&mut self, code: u32, sink: &mut S) {
         let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
-        match code {
-            0..=0x7f => self.gather(&[code as u8], sink),
-            0x80..=0x7ff => self.gather(&[0xc0 | (code >> 6) as u8, tail(0)], sink),
-            0x800..=0xffff => self.gather(&[0xe0 | (code >> 12) as u8, tail(6), tail(0)], sink),
-            _ => self.gather(&[0xf0 | (code >> 18) as u8, tail(12), tail(6), tail(0)], sink),
-        }
+        let (bytes, len) = match code {
+            0..=0x7f => ([code as u8, 0, 0, 0], 1),
+            0x80..=0x7ff => ([0xc0 | (code >> 6) as u8, tail(0), 0, 0], 2),
+            0x800..=0xffff => ([0xe0 | (code >> 12) as u8, tail(6), tail(0), 0], 3),
+            _ => ([0xf0 | (code >> 18) as u8, tail(12), tail(6), tail(0)], 4),
+        };
+        self.make_room(bytes.len(), sink);
+        self.gathered[self.gathered_len..self.gathered_len + bytes.len()].copy_from_slice(&bytes);
+        self.gathered_len += len;
     }
 
-    fn gather<S: Sink>(&mut self, bytes: &[u8], sink: &mut S) {
-        if self.gathered_len + bytes.len() > GATHERED_BYTES {
+    fn push_byte<S: Sink>(&mut self, byte: u8, sink: &mut S) {
+        self.make_room(1, sink);
+        self.gathered[self.gathered_len] = byte;
+        self.gathered_len += 1;
+    }
+
+    fn make_room<S: Sink>(&mut self, bytes: usize, sink: &mut S) {
+        if self.gathered_len + bytes > GATHERED_BYTES {
             self.flush(sink);
         }
-        self.gathered[self.gathered_len..self.gathered_len + bytes.len()].copy_from_slice(bytes);
-        self.gathered_len += bytes.len();
     }
 
     fn flush<S: Sink>(&mut self, sink: &mut S) {
@@ -207,21 +226,66 @@ fn special(byte: u8) -> bool {
 /// How many bytes at the front of `bytes` stand for themselves.
 ///
 /// memchr looks for the quote and the backslash only; control characters have to be refused too, so one pass of
-/// our own over fixed lanes is cheaper than two.
+/// our own is cheaper than two. Runs between escapes are short, so two words come first, then whole lanes.
 fn plain_run(bytes: &[u8]) -> usize {
     let mut at = 0;
-    for lane in bytes.chunks_exact(LANE) {
-        if lane.iter().fold(false, |any, &byte| any | special(byte)) {
-            break;
+    while let Some(word) = bytes[at..].first_chunk::<WORD>() {
+        if let Some(found) = special_in_word(*word) {
+            return at + found;
         }
-        at += LANE;
+        at += WORD;
+        if at == 2 * WORD {
+            at += plain_lanes(&bytes[at..]);
+        }
     }
-    at + bytes[at..]
+    let rest = &bytes[at..];
+    at + rest.iter().position(|&byte| special(byte)).unwrap_or(rest.len())
+}
+
+/// Bytes of the whole lanes at the front that hold nothing special.
+fn plain_lanes(bytes: &[u8]) -> usize {
+    let (lanes, _) = bytes.as_chunks::<LANE>();
+    let plain = lanes
         .iter()
-        .position(|&byte| special(byte))
-        .unwrap_or(bytes.len() - at)
+        .take_while(|lane| !lane.iter().fold(false, |any, &byte| any | special(byte)))
+        .count();
+    plain * LANE
+}
+
+/// The first special byte of a word.
+///
+/// The borrows of these subtractions only go upwards, so the lowest flag is always right.
+fn special_in_word(word: [u8; WORD]) -> Option<usize> {
+    const ONES: u64 = u64::MAX / 0xff;
+    const HIGH: u64 = ONES << 7;
+    let word = u64::from_le_bytes(word);
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    let quote = zero(word ^ ONES * u64::from(b'"'));
+    let backslash = zero(word ^ ONES * u64::from(b'\\'));
+    let control = word.wrapping_sub(ONES * 0x20) & !word;
+    let flags = (quote | backslash | control) & HIGH;
+    (flags != 0).then(|| flags.trailing_zeros() as usize / 8)
+}
+
+/// What a backslash and `byte` stand for, `\u` apart.
+fn simple_escape(byte: u8) -> Option<u8> {
+    match byte {
+        b'"' | b'\\' | b'/' => Some(byte),
+        b'b' => Some(0x08),
+        b'f' => Some(0x0c),
+        b'n' => Some(b'\n'),
+        b'r' => Some(b'\r'),
+        b't' => Some(b'\t'),
+        _ => None,
+    }
 }
 
 fn hex_value(digit: u8) -> Option<u16> {
-    char::from(digit).to_digit(16).map(|value| value as u16)
+    let value = match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        b'A'..=b'F' => digit - b'A' + 10,
+        _ => return None,
+    };
+    Some(u16::from(value))
 }
