@@ -6,9 +6,7 @@ use super::Sink;
 const GATHERED_BYTES: usize = 512;
 /// A plain run longer than this goes to the sink from where it lies.
 const RUN_COPIED_MAX: usize = 96;
-/// Short runs are copied by this many bytes, whatever their length: one fixed move costs less than a call.
-const MOVE: usize = 32;
-/// Bytes that [`plain_run`] looks at together: the compiler makes vector code of it.
+/// Bytes that [`plain_lanes`] looks at together: the compiler makes vector code of it.
 const LANE: usize = 32;
 /// Bytes of a machine word.
 const WORD: usize = size_of::<u64>();
@@ -59,33 +57,29 @@ impl Default for Text {
 impl Text {
     /// Reads from `bytes[at..]` up to the closing quote or the end of the input.
     pub(super) fn read<S: Sink>(&mut self, bytes: &[u8], mut at: usize, sink: &mut S) -> Met {
-        while let Some(&byte) = bytes.get(at) {
+        while at < bytes.len() {
             match self.place {
                 Place::Plain => {
-                    let run = plain_run(&bytes[at..]);
-                    if run > 0 {
-                        self.plain(&bytes[at..], run, sink);
-                        at += run;
-                        continue;
-                    }
-                    match byte {
-                        b'"' => {
+                    at = self.plain(bytes, at, sink);
+                    match bytes.get(at) {
+                        None => break,
+                        Some(b'"') => {
                             self.settle(sink);
                             self.flush(sink);
                             return Met::Quote(at + 1);
                         }
-                        b'\\' => at = self.escape(bytes, at, sink),
-                        _ => return Met::Fault(at),
+                        Some(b'\\') => at = self.escape(bytes, at, sink),
+                        Some(_) => return Met::Fault(at),
                     }
                 }
                 Place::Escape => {
-                    if !self.escaped(byte, sink) {
+                    if !self.escaped(bytes[at], sink) {
                         return Met::Fault(at);
                     }
                     at += 1;
                 }
                 Place::Hex(digits) => {
-                    let Some(value) = hex_value(byte) else {
+                    let Some(value) = hex_value(bytes[at]) else {
                         return Met::Fault(at);
                     };
                     self.hex = self.hex << 4 | value;
@@ -103,43 +97,76 @@ impl Text {
         Met::EndOfInput
     }
 
-    /// The first `run` of `bytes` stand for themselves.
-    fn plain<S: Sink>(&mut self, bytes: &[u8], run: usize, sink: &mut S) {
-        self.settle(sink);
-        if run > RUN_COPIED_MAX {
-            self.flush(sink);
-            sink.string_text(&bytes[..run]);
-            return;
+    /// Takes what stands for itself, up to something special or the end of the input.
+    ///
+    /// Runs between escapes are short: they are copied by whole words as they are searched. Behind two plain
+    /// words a run is taken for a long one and searched by lanes.
+    fn plain<S: Sink>(&mut self, bytes: &[u8], mut at: usize, sink: &mut S) -> usize {
+        let mut plain_words = 0;
+        while let Some(word) = bytes[at..].first_chunk::<WORD>() {
+            let run = plain_in_word(*word);
+            if run == 0 {
+                return at;
+            }
+            self.settle(sink);
+            self.make_room(WORD, sink);
+            self.gathered[self.gathered_len..self.gathered_len + WORD].copy_from_slice(word);
+            self.gathered_len += run;
+            at += run;
+            if run < WORD {
+                return at;
+            }
+            plain_words += 1;
+            if plain_words == 2 {
+                plain_words = 0;
+                let lanes = plain_lanes(&bytes[at..]);
+                self.plain_run(&bytes[at..at + lanes], sink);
+                at += lanes;
+            }
         }
-        self.make_room(run.max(MOVE), sink);
-        let to = &mut self.gathered[self.gathered_len..];
-        match (to.first_chunk_mut::<MOVE>(), bytes.first_chunk::<MOVE>()) {
-            (Some(to), Some(from)) if run <= MOVE => *to = *from,
-            _ => to[..run].copy_from_slice(&bytes[..run]),
-        }
-        self.gathered_len += run;
+        let rest = &bytes[at..];
+        let run = rest.iter().position(|&byte| special(byte)).unwrap_or(rest.len());
+        self.plain_run(&rest[..run], sink);
+        at + run
     }
 
-    /// At a backslash: takes the whole escape where the input holds it, else only the backslash.
-    fn escape<S: Sink>(&mut self, bytes: &[u8], at: usize, sink: &mut S) -> usize {
-        if let Some([b'u', digits @ ..]) = bytes.get(at + 1..at + 6)
-            && let Some(unit) = digits
-                .iter()
-                .try_fold(0, |unit, &digit| Some(unit << 4 | hex_value(digit)?))
+    fn plain_run<S: Sink>(&mut self, run: &[u8], sink: &mut S) {
+        if run.is_empty() {
+            return;
+        }
+        self.settle(sink);
+        if run.len() > RUN_COPIED_MAX {
+            self.flush(sink);
+            sink.string_text(run);
+        } else {
+            self.make_room(run.len(), sink);
+            self.gathered[self.gathered_len..self.gathered_len + run.len()].copy_from_slice(run);
+            self.gathered_len += run.len();
+        }
+    }
+
+    /// At a backslash: takes the whole escape, and those right behind it, where the input holds them; else only
+    /// the backslash.
+    fn escape<S: Sink>(&mut self, bytes: &[u8], mut at: usize, sink: &mut S) -> usize {
+        while let Some([b'\\', b'u', digits @ ..]) = bytes.get(at..at + 6)
+            && let Some(unit) = hex_unit(digits)
         {
             self.unit(unit, sink);
-            return at + 6;
+            at += 6;
         }
-        if let Some(&byte) = bytes.get(at + 1)
-            && let Some(decoded) = simple_escape(byte)
-        {
-            self.settle(sink);
-            self.push_byte(decoded, sink);
-            return at + 2;
+        match bytes.get(at..at + 2) {
+            Some(&[b'\\', byte]) if let Some(decoded) = simple_escape(byte) => {
+                self.settle(sink);
+                self.push_byte(decoded, sink);
+                at + 2
+            }
+            // Anything else that begins like an escape, the faulty included, goes byte by byte.
+            _ if bytes.get(at) == Some(&b'\\') => {
+                self.place = Place::Escape;
+                at + 1
+            }
+            _ => at,
         }
-        // Anything else, the faulty included, goes byte by byte.
-        self.place = Place::Escape;
-        at + 1
     }
 
     /// The byte behind a backslash; false where it's none of the grammar's.
@@ -225,25 +252,6 @@ fn special(byte: u8) -> bool {
     (byte == b'"') | (byte == b'\\') | (byte < 0x20)
 }
 
-/// How many bytes at the front of `bytes` stand for themselves.
-///
-/// memchr looks for the quote and the backslash only; control characters have to be refused too, so one pass of
-/// our own is cheaper than two. Runs between escapes are short, so two words come first, then whole lanes.
-fn plain_run(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(word) = bytes[at..].first_chunk::<WORD>() {
-        if let Some(found) = special_in_word(*word) {
-            return at + found;
-        }
-        at += WORD;
-        if at == 2 * WORD {
-            at += plain_lanes(&bytes[at..]);
-        }
-    }
-    let rest = &bytes[at..];
-    at + rest.iter().position(|&byte| special(byte)).unwrap_or(rest.len())
-}
-
 /// Bytes of the whole lanes at the front that hold nothing special.
 fn plain_lanes(bytes: &[u8]) -> usize {
     let (lanes, _) = bytes.as_chunks::<LANE>();
@@ -254,19 +262,21 @@ fn plain_lanes(bytes: &[u8]) -> usize {
     plain * LANE
 }
 
-/// The first special byte of a word.
+/// How many bytes at the front of a word stand for themselves.
 ///
 /// The borrows of these subtractions only go upwards, so the lowest flag is always right.
-fn special_in_word(word: [u8; WORD]) -> Option<usize> {
+fn plain_in_word(word: [u8; WORD]) -> usize {
     const ONES: u64 = u64::MAX / 0xff;
     const HIGH: u64 = ONES << 7;
+    const QUOTES: u64 = ONES * b'"' as u64;
+    const BACKSLASHES: u64 = ONES * b'\\' as u64;
+    const SPACES: u64 = ONES * 0x20;
     let word = u64::from_le_bytes(word);
     let zero = |word: u64| word.wrapping_sub(ONES) & !word;
-    let quote = zero(word ^ ONES * u64::from(b'"'));
-    let backslash = zero(word ^ ONES * u64::from(b'\\'));
-    let control = word.wrapping_sub(ONES * 0x20) & !word;
-    let flags = (quote | backslash | control) & HIGH;
-    (flags != 0).then(|| flags.trailing_zeros() as usize / 8)
+    let control = word.wrapping_sub(SPACES) & !word;
+    let flags = (zero(word ^ QUOTES) | zero(word ^ BACKSLASHES) | control) & HIGH;
+    // 64 zeros without a flag: the whole word.
+    flags.trailing_zeros() as usize / 8
 }
 
 /// What a backslash and `byte` stand for, `\u` apart.
@@ -283,11 +293,31 @@ fn simple_escape(byte: u8) -> Option<u8> {
 }
 
 fn hex_value(digit: u8) -> Option<u16> {
-    let value = match digit {
-        b'0'..=b'9' => digit - b'0',
-        b'a'..=b'f' => digit - b'a' + 10,
-        b'A'..=b'F' => digit - b'A' + 10,
-        _ => return None,
-    };
-    Some(u16::from(value))
+    match HEX[usize::from(digit)] {
+        NO_HEX => None,
+        value => Some(value),
+    }
 }
+
+/// The code unit that four hex digits spell.
+fn hex_unit(digits: &[u8]) -> Option<u16> {
+    let values = digits.iter().map(|digit| HEX[usize::from(*digit)]);
+    let (unit, all) = values.fold((0u16, 0), |(unit, all), value| {
+        (unit << 4 | value & 0xf, all | value)
+    });
+    (all != NO_HEX).then_some(unit)
+}
+
+/// All bits, so that one such digit shows in the union of several.
+const NO_HEX: u16 = u16::MAX;
+
+const HEX: [u16; 256] = {
+    let mut table = [NO_HEX; 256];
+    let mut value = 0;
+    while value < 16 {
+        table[b"0123456789abcdef"[value] as usize] = value as u16;
+        table[b"0123456789ABCDEF"[value] as usize] = value as u16;
+        value += 1;
+    }
+    table
+};
