@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::policy::Member;
 use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
 
 /// What the operator said of one backend.
@@ -222,12 +223,10 @@ impl BackendSet {
     }
 
     /// Each backend's name and weight, in order: what rings are built of.
-    #[must_use]
-    pub fn names_and_weights(&self) -> Vec<(String, u32)> {
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         self.backends
             .iter()
-            .map(|backend| (backend.config.name.clone(), backend.config.weight))
-            .collect()
+            .map(|backend| Member { name: &backend.config.name, weight: backend.config.weight })
     }
 
     /// The backend with this id.

@@ -54,7 +54,7 @@ fn summary(loaded: &Loaded) -> String {
         .map_or("off".to_owned(), |addr| addr.to_string());
     format!(
         "ok: {count} backend{plural}, policy {}, listen {}, admin {admin}",
-        config.policy.name,
+        config.policy.kind.name(),
         listen.join(" "),
     )
 }

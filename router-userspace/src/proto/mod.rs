@@ -1,3 +1,4 @@
 //! Parsers: plain functions over bytes, without a runtime.
 
 pub mod http1;
+pub mod json;

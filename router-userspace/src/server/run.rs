@@ -16,7 +16,7 @@ use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
-use crate::policy::{Policy, PolicyConfig};
+use crate::policy::{Member, PolicyConfig, PolicyPlan};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
@@ -188,6 +188,8 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         access_log,
         config,
     });
+    let members: Vec<Member<'_>> = shared.backends.members().collect();
+    let plan = PolicyPlan::new(&policy, &members);
     let (stop, stopped) = watch::channel(StopPhase::Running);
     let mut server = Server {
         addrs,
@@ -204,11 +206,10 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         let handle = relay.handle();
         server.relays.push(relay);
         let seed = now().0 ^ (index as u64) << 48 ^ u64::from(std::process::id());
-        let (shared, stopped, policy) = (Arc::clone(&shared), stopped.clone(), policy.clone());
+        let (shared, stopped, plan) = (Arc::clone(&shared), stopped.clone(), plan.clone());
         let run = move || {
             net::run_ring(async move {
-                let policy: Box<dyn Policy> =
-                    crate::policy::build(&policy, &shared.backends.names_and_weights(), seed);
+                let policy = plan.policy(seed);
                 Worker::new(shared, handle, policy, seed, stopped)
                     .run(listeners)
                     .await;

@@ -24,6 +24,7 @@ pub use fault::{Fault, Origin};
 pub use flags::Flags;
 
 use crate::backend::{BackendConfig, HealthConfig};
+use crate::policy::PolicyConfig;
 use crate::server::{AdminToken, ServerConfig};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
 use section::Reading;
@@ -45,7 +46,7 @@ pub struct Config {
     /// The engines.
     pub backends: Vec<BackendConfig>,
     /// How one is chosen.
-    pub policy: PolicySettings,
+    pub policy: PolicyConfig,
     /// When one is unfit.
     pub health: HealthConfig,
     /// The admin listeners.
@@ -55,26 +56,6 @@ pub struct Config {
     /// One line for each request; `None` = none.
     pub access_log: Option<AccessLogTarget>,
 }
-
-/// The policy's name and parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicySettings {
-    /// One of [`POLICIES`].
-    pub name: &'static str,
-    /// Points on the ring for each unit of a backend's weight (`consistent_hash`).
-    pub virtual_nodes: u32,
-    /// A backend is passed over while its load is over this multiple of the mean (`consistent_hash`).
-    pub load_factor: f64,
-}
-
-/// The names of the policies.
-pub const POLICIES: [&str; 5] = [
-    "round_robin",
-    "random",
-    "least_load",
-    "power_of_two",
-    "consistent_hash",
-];
 
 /// Where the admin pages are.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,11 +84,7 @@ impl Default for Config {
         Config {
             server: ServerConfig::default(),
             backends: Vec::new(),
-            policy: PolicySettings {
-                name: "consistent_hash",
-                virtual_nodes: 160,
-                load_factor: 1.25,
-            },
+            policy: PolicyConfig::default(),
             health: HealthConfig::default(),
             admin: AdminSettings {
                 listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),

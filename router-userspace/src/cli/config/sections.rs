@@ -11,8 +11,9 @@ use super::value::{
     boolean, bytes, choice, duration, duration_or_off, integer, listen_addr, listen_addr_or_off, number,
     one_or_more, text,
 };
-use super::{BACKENDS_MAX, Config, POLICIES, PolicySettings};
+use super::{BACKENDS_MAX, Config};
 use crate::backend::{BackendConfig, HealthConfig, MAX_WAITING_DEFAULT};
+use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, Timeouts};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
 
@@ -85,17 +86,9 @@ pub(super) fn datapath(value: &Value) -> Result<DatapathMode, Complaint> {
     ])(value)
 }
 
-pub(super) fn policy_name(value: &Value) -> Result<&'static str, Complaint> {
-    const WORDS: [(&str, &str); POLICIES.len()] = {
-        let mut words = [("", ""); POLICIES.len()];
-        let mut index = 0;
-        while index < POLICIES.len() {
-            words[index] = (POLICIES[index], POLICIES[index]);
-            index += 1;
-        }
-        words
-    };
-    choice(&WORDS)(value)
+pub(super) fn policy_name(value: &Value) -> Result<PolicyKind, Complaint> {
+    let words = PolicyKind::ALL.map(|kind| (kind.name(), kind));
+    choice(&words)(value)
 }
 
 fn access_log(value: &Value) -> Result<Option<AccessLogTarget>, Complaint> {
@@ -184,8 +177,8 @@ fn in_flight_or_auto(value: &Value) -> Result<Option<u32>, Complaint> {
     integer(1..=1_000_000)(value).map(Some)
 }
 
-fn policy(mut section: Section<'_>, policy: &mut PolicySettings) {
-    section.set("name", &mut policy.name, policy_name);
+fn policy(mut section: Section<'_>, policy: &mut PolicyConfig) {
+    section.set("name", &mut policy.kind, policy_name);
     section.set("virtual_nodes", &mut policy.virtual_nodes, integer(1..=10_000));
     section.set("load_factor", &mut policy.load_factor, number(1.01..=100.0));
     section.finish();

@@ -189,7 +189,7 @@ fn flags_override_the_file_and_their_faults_are_told_as_flags() {
     assert_eq!(config.server.listen, [SocketAddr::from(([127, 0, 0, 1], 2))]);
     assert_eq!(config.backends[0].name, "engine-1:8000");
     assert_eq!(config.server.workers, 4);
-    assert_eq!(config.policy.name, "random");
+    assert_eq!(config.policy.kind.name(), "random");
     assert_eq!(config.admin.listen, None);
     let flags = Flags {
         backend: vec!["10.0.0.5".to_owned(), "https://a:1".to_owned()],

@@ -139,7 +139,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// One of these words.
-pub(super) fn choice<T: Copy>(words: &'static [(&'static str, T)]) -> impl FnOnce(&Value) -> Read<T> {
+pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl FnOnce(&Value) -> Read<T> {
     move |value| {
         let written = value.as_str().unwrap_or_default();
         if let Some((_, chosen)) = words.iter().find(|(word, _)| *word == written) {
