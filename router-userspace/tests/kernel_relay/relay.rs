@@ -40,6 +40,7 @@ pub(crate) struct Report {
     pub(crate) spills: u64,
     pub(crate) ended_in_kernel: u64,
     pub(crate) malformed: u64,
+    pub(crate) condemned: u64,
     pub(crate) upstreams_opened: u64,
 }
 
@@ -53,6 +54,7 @@ impl Report {
         self.spills += other.spills;
         self.ended_in_kernel += other.ended_in_kernel;
         self.malformed += other.malformed;
+        self.condemned += other.condemned;
         self.upstreams_opened += other.upstreams_opened;
     }
 }
@@ -62,6 +64,8 @@ struct Upstream {
     slot: UpstreamSlot,
     /// Bytes read from it since it was inserted.
     read: u64,
+    /// Bytes came behind the end of a message: nothing it sends can be trusted to be an answer.
+    condemned: bool,
 }
 
 #[derive(Debug)]
@@ -303,9 +307,16 @@ impl Turns {
         if pair.client.read(&mut request)? != request.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut upstream = match self.pool.pop() {
-            Some(upstream) => upstream,
-            None => self.connect()?,
+        let mut upstream = loop {
+            match self.pool.pop() {
+                // Bytes came while it was idle.
+                Some(upstream) if upstream.slot.passed() != upstream.read => {
+                    self.report.condemned += 1;
+                    close(upstream);
+                }
+                Some(upstream) => break upstream,
+                None => break self.connect()?,
+            }
         };
         upstream.stream.write_all(&request)?;
         pair.upstream = Some(upstream);
@@ -327,6 +338,7 @@ impl Turns {
             stream,
             slot,
             read: 0,
+            condemned: false,
         })
     }
 
@@ -360,6 +372,9 @@ impl Turns {
         let step = pair.framing.advance(bytes);
         pair.pending.extend_from_slice(&bytes[..step.consumed]);
         self.report.body_bytes += step.consumed as u64;
+        if let Some(upstream) = &mut pair.upstream {
+            upstream.condemned |= step.consumed < bytes.len();
+        }
         if matches!(step.progress, Progress::Failed(_)) {
             self.report.malformed += 1;
             return Err(io::ErrorKind::InvalidData.into());
@@ -448,10 +463,11 @@ impl Turns {
     fn finish(&mut self, pair: &mut Pair) -> io::Result<()> {
         pair.phase = Phase::Request;
         let upstream = pair.upstream.take().expect("a response has an upstream");
-        if upstream.slot.passed() == upstream.read {
-            self.pool.push(upstream);
-        } else {
+        if upstream.condemned || upstream.slot.passed() != upstream.read {
+            self.report.condemned += 1;
             close(upstream);
+        } else {
+            self.pool.push(upstream);
         }
         Ok(())
     }
