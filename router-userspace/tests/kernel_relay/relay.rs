@@ -112,7 +112,10 @@ impl Relay {
         let state = Arc::new(Mutex::new(String::new()));
         let (seen, shown) = (Arc::clone(&stop), Arc::clone(&state));
         let thread = std::thread::spawn(move || {
-            let ring = kernel.events(RELAY).expect("the ring is taken once");
+            let ring = match news {
+                News::Ring => Some(kernel.events(RELAY).expect("the ring is taken once")),
+                News::SweepOnly => None,
+            };
             let mut turns = Turns {
                 kernel,
                 ring,
@@ -157,7 +160,7 @@ impl Relay {
 
 struct Turns {
     kernel: Kernel,
-    ring: EventRing,
+    ring: Option<EventRing>,
     listener: TcpListener,
     upstream: SocketAddr,
     news: News,
@@ -190,8 +193,8 @@ impl Turns {
             self.accept(stream);
         }
         let mut events: Vec<(FlowId, Event)> = Vec::new();
-        if self.news == News::Ring {
-            self.ring.drain(|id, event| events.push((id, event)));
+        if let Some(ring) = &mut self.ring {
+            ring.drain(|id, event| events.push((id, event)));
         }
         if self.news == News::SweepOnly || self.swept.elapsed() >= SWEEP_INTERVAL {
             self.kernel
@@ -222,8 +225,8 @@ impl Turns {
             revents: 0,
         };
         let mut fds = vec![poll(self.listener.as_raw_fd(), libc::POLLIN)];
-        if self.news == News::Ring {
-            fds.push(poll(self.ring.as_fd().as_raw_fd(), libc::POLLIN));
+        if let Some(ring) = &self.ring {
+            fds.push(poll(ring.as_fd().as_raw_fd(), libc::POLLIN));
         }
         let first = fds.len();
         let mut timeout = if self.news == News::SweepOnly { 1 } else { 20 };
