@@ -125,18 +125,23 @@ fn any_split_of_extensions_and_trailers_is_followed() {
     assert_carried(&kernel, &report, 0.5);
 }
 
+/// Enough to fill the ring even where most responses are finished by userspace.
+const ROUNDS_MAX: u32 = 40;
+
 #[test]
 fn a_full_ring_strands_nobody() {
     let Some(kernel) = load(Limits::default()) else {
         return;
     };
-    let report = run(&kernel, Plan::tiny(), 8, 450, News::SweepOnly);
-    assert_carried(&kernel, &report, 0.1);
-    assert!(
-        counters(&kernel)["events_lost"] > 0,
-        "the ring was full: {:?}",
-        kernel.counters()
-    );
+    // How many responses end in the kernel depends on how busy the machine is; until the ring overflows and then
+    // once more, now with every event lost.
+    let full = (0..ROUNDS_MAX).find(|_| {
+        run(&kernel, Plan::tiny(), 8, 200, News::SweepOnly);
+        counters(&kernel)["events_lost"] > 0
+    });
+    assert!(full.is_some(), "the ring was never full: {:?}", kernel.counters());
+    let report = run(&kernel, Plan::tiny(), 8, 50, News::SweepOnly);
+    assert!(report.carried_bytes > 0, "{report:?}");
 }
 
 #[test]
@@ -236,6 +241,18 @@ fn a_cut_upstream_is_a_cut_response_with_every_byte_before_the_cut() {
         (kernel.in_flight(BackendId(0)), kernel.connections()),
         (0, (0, 0))
     );
+}
+
+#[test]
+fn bytes_behind_the_end_never_reach_a_client_and_condemn_the_upstream() {
+    let Some(kernel) = load(Limits::default()) else {
+        return;
+    };
+    let report = run(&kernel, Plan::excess(), 2, 30, News::Ring);
+    assert!(report.carried_bytes > 0, "{report:?}");
+    // Excess in the segment of the end is always seen; excess behind it may come after the next request, when it
+    // can't be told from an answer.
+    assert!(report.condemned >= 30, "{report:?}");
 }
 
 #[test]

@@ -44,6 +44,7 @@ enum End {
     Endless,
     Cut,
     Malformed,
+    Excess,
 }
 
 impl Plan {
@@ -122,6 +123,14 @@ impl Plan {
         }
     }
 
+    pub(crate) fn excess() -> Plan {
+        Plan {
+            chunks_max: 40,
+            end: End::Excess,
+            ..Plan::paced()
+        }
+    }
+
     pub(crate) fn malformed() -> Plan {
         Plan {
             length_every: usize::MAX,
@@ -165,9 +174,9 @@ impl Plan {
             })
             .collect();
         match self.end {
-            End::Whole if has_length => {}
+            End::Whole | End::Excess if has_length => {}
             End::Whole if self.extensions => pieces.push(b"000;last\r\nx-sum: 1\r\nY:\r\n\r\n".to_vec()),
-            End::Whole => pieces.push(b"0\r\n\r\n".to_vec()),
+            End::Whole | End::Excess => pieces.push(b"0\r\n\r\n".to_vec()),
             End::Malformed => pieces.push(b"3x\r\nabc\r\n".to_vec()),
             End::Cut | End::Endless => {}
         }
@@ -255,17 +264,30 @@ fn serve(mut stream: TcpStream, plan: Plan) -> io::Result<()> {
         };
         stream.write_all(head.as_bytes())?;
         std::thread::sleep(plan.pause);
-        for (index, piece) in pieces.iter().enumerate() {
+        let held_back = usize::from(plan.end == End::Excess);
+        for (index, piece) in pieces[..pieces.len() - held_back].iter().enumerate() {
             stream.write_all(piece)?;
             if index % plan.pause_every == plan.pause_every - 1 {
                 std::thread::sleep(plan.pause);
             }
         }
-        if plan.end != End::Whole {
-            break;
+        match plan.end {
+            End::Whole => {}
+            End::Excess => write_with_excess(&mut stream, pieces.last().map_or(&[], Vec::as_slice), seed)?,
+            _ => break,
         }
     }
     Ok(())
+}
+
+/// The last piece and bytes that nobody asked for: in one segment, or behind it.
+fn write_with_excess(stream: &mut TcpStream, last: &[u8], seed: u64) -> io::Result<()> {
+    const EXCESS: &[u8] = b"HTTP/1.1 200 OK\r\n";
+    if seed.is_multiple_of(2) {
+        return stream.write_all(&[last, EXCESS].concat());
+    }
+    stream.write_all(last)?;
+    stream.write_all(EXCESS)
 }
 
 fn serve_endless(stream: &mut TcpStream, plan: Plan, seed: u64) -> io::Result<()> {

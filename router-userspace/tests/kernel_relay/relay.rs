@@ -40,6 +40,7 @@ pub(crate) struct Report {
     pub(crate) spills: u64,
     pub(crate) ended_in_kernel: u64,
     pub(crate) malformed: u64,
+    pub(crate) condemned: u64,
     pub(crate) upstreams_opened: u64,
 }
 
@@ -53,6 +54,7 @@ impl Report {
         self.spills += other.spills;
         self.ended_in_kernel += other.ended_in_kernel;
         self.malformed += other.malformed;
+        self.condemned += other.condemned;
         self.upstreams_opened += other.upstreams_opened;
     }
 }
@@ -62,6 +64,8 @@ struct Upstream {
     slot: UpstreamSlot,
     /// Bytes read from it since it was inserted.
     read: u64,
+    /// Bytes came behind the end of a message: nothing it sends can be trusted to be an answer.
+    condemned: bool,
 }
 
 #[derive(Debug)]
@@ -108,7 +112,10 @@ impl Relay {
         let state = Arc::new(Mutex::new(String::new()));
         let (seen, shown) = (Arc::clone(&stop), Arc::clone(&state));
         let thread = std::thread::spawn(move || {
-            let ring = kernel.events(RELAY).expect("the ring is taken once");
+            let ring = match news {
+                News::Ring => Some(kernel.events(RELAY).expect("the ring is taken once")),
+                News::SweepOnly => None,
+            };
             let mut turns = Turns {
                 kernel,
                 ring,
@@ -153,7 +160,7 @@ impl Relay {
 
 struct Turns {
     kernel: Kernel,
-    ring: EventRing,
+    ring: Option<EventRing>,
     listener: TcpListener,
     upstream: SocketAddr,
     news: News,
@@ -186,8 +193,8 @@ impl Turns {
             self.accept(stream);
         }
         let mut events: Vec<(FlowId, Event)> = Vec::new();
-        if self.news == News::Ring {
-            self.ring.drain(|id, event| events.push((id, event)));
+        if let Some(ring) = &mut self.ring {
+            ring.drain(|id, event| events.push((id, event)));
         }
         if self.news == News::SweepOnly || self.swept.elapsed() >= SWEEP_INTERVAL {
             self.kernel
@@ -218,8 +225,8 @@ impl Turns {
             revents: 0,
         };
         let mut fds = vec![poll(self.listener.as_raw_fd(), libc::POLLIN)];
-        if self.news == News::Ring {
-            fds.push(poll(self.ring.as_fd().as_raw_fd(), libc::POLLIN));
+        if let Some(ring) = &self.ring {
+            fds.push(poll(ring.as_fd().as_raw_fd(), libc::POLLIN));
         }
         let first = fds.len();
         let mut timeout = if self.news == News::SweepOnly { 1 } else { 20 };
@@ -303,9 +310,16 @@ impl Turns {
         if pair.client.read(&mut request)? != request.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut upstream = match self.pool.pop() {
-            Some(upstream) => upstream,
-            None => self.connect()?,
+        let mut upstream = loop {
+            match self.pool.pop() {
+                // Bytes came while it was idle.
+                Some(upstream) if upstream.slot.passed() != upstream.read => {
+                    self.report.condemned += 1;
+                    close(upstream);
+                }
+                Some(upstream) => break upstream,
+                None => break self.connect()?,
+            }
         };
         upstream.stream.write_all(&request)?;
         pair.upstream = Some(upstream);
@@ -327,6 +341,7 @@ impl Turns {
             stream,
             slot,
             read: 0,
+            condemned: false,
         })
     }
 
@@ -360,6 +375,9 @@ impl Turns {
         let step = pair.framing.advance(bytes);
         pair.pending.extend_from_slice(&bytes[..step.consumed]);
         self.report.body_bytes += step.consumed as u64;
+        if let Some(upstream) = &mut pair.upstream {
+            upstream.condemned |= step.consumed < bytes.len();
+        }
         if matches!(step.progress, Progress::Failed(_)) {
             self.report.malformed += 1;
             return Err(io::ErrorKind::InvalidData.into());
@@ -448,10 +466,11 @@ impl Turns {
     fn finish(&mut self, pair: &mut Pair) -> io::Result<()> {
         pair.phase = Phase::Request;
         let upstream = pair.upstream.take().expect("a response has an upstream");
-        if upstream.slot.passed() == upstream.read {
-            self.pool.push(upstream);
-        } else {
+        if upstream.condemned || upstream.slot.passed() != upstream.read {
+            self.report.condemned += 1;
             close(upstream);
+        } else {
+            self.pool.push(upstream);
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use aya::maps::{MapData, PerCpuArray, RingBuf, SockMap};
 use aya::programs::SkSkb;
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
-use router_common::map::{BACKENDS_MAX, CLIENTS_MAX, FLOWS_MAX, RELAYS_MAX};
+use router_common::map::{BACKENDS_MAX, CLIENTS_MAX, FLOWS_MAX, LAYOUT, LAYOUT_MARK, RELAYS_MAX};
 
 use super::memory::Table;
 use super::slots::Places;
@@ -54,6 +54,9 @@ pub enum Refusal {
     /// The binary holds no programs.
     #[error("built without the BPF programs; run `cargo xtask build`, which installs their toolchain")]
     NotBuilt,
+    /// The programs that the binary holds were built from other sources.
+    #[error("the BPF programs in this binary are from other sources; run `cargo xtask build`")]
+    StaleObject,
     /// The kernel is older than [`KERNEL_MIN`].
     #[error("kernel {found} is older than {}.{}; use a newer kernel, or --datapath copy", KERNEL_MIN.0, KERNEL_MIN.1)]
     OldKernel {
@@ -98,10 +101,20 @@ fn refused(error: impl std::error::Error) -> Refusal {
 /// # Errors
 /// The first reason why not.
 pub fn probe() -> Result<(), Refusal> {
-    OBJECT.ok_or(Refusal::NotBuilt)?;
+    check_layout(OBJECT.ok_or(Refusal::NotBuilt)?)?;
     check_kernel(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())?;
     check_capabilities(&fs::read_to_string("/proc/self/status").unwrap_or_default())?;
     bytes_acked_offset().map(|_| ())
+}
+
+/// Whether the object was built from the sources that this binary was built from, as far as they share memory.
+fn check_layout(object: &[u8]) -> Result<(), Refusal> {
+    let mark = LAYOUT_MARK.to_le_bytes();
+    let found = memchr::memmem::find(object, &mark).and_then(|at| object.get(at + 8..at + 16));
+    if found == Some(LAYOUT.to_le_bytes().as_slice()) {
+        return Ok(());
+    }
+    Err(Refusal::StaleObject)
 }
 
 fn check_kernel(release: &str) -> Result<(), Refusal> {
@@ -216,6 +229,17 @@ fn map_table<T>(map: &MapData, length: u32) -> std::io::Result<Table<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_of_another_layout_are_refused() {
+        let object = |layout: u64| [&b"ELF"[..], &LAYOUT_MARK.to_le_bytes(), &layout.to_le_bytes()].concat();
+        assert!(check_layout(&object(LAYOUT)).is_ok());
+        assert!(matches!(
+            check_layout(&object(LAYOUT ^ 1)),
+            Err(Refusal::StaleObject)
+        ));
+        assert!(matches!(check_layout(b"ELF"), Err(Refusal::StaleObject)));
+    }
 
     #[test]
     fn kernels_below_the_floor_are_refused_by_name() {

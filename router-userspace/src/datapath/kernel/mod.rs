@@ -29,11 +29,12 @@
 //!    event precedes the readiness), run the bytes through the framing, write them, and go to 3 where worth it. The
 //!    bytes of [`TakenBack::framing`] begin exactly with the next one read. A client that spills again and again
 //!    is slow: let the copy loop wait for it to be writable before arming again.
-//! 8. The upstream returns to its pool with its slot if `slot.passed() == read`; the client may get its next
+//! 8. The upstream returns to its pool with its slot if `slot.passed() == read` and no byte was read beyond the end
+//!    of the message; compare again when it is lent, and close it where they differ. The client may get its next
 //!    response. To close instead: drop the slot first, then shut down and close; a drained client, likewise.
 //!
-//! **End of the upstream** (RDHUP, HUP, ERR while armed): `recv` first. Bytes: a take-back as in step 5, then step 6
-//! before they are written. 0 or an error: take back, drain, then a cut response, unless the framing is done.
+//! **End of the upstream** (RDHUP, HUP, ERR while armed): steps 5 and 6, then read on: what the program passed comes
+//! first, then 0 or an error, which is a cut response unless the framing is done.
 //!
 //! **A client that leaves** (RDHUP, HUP, ERR): take back, drop the upstream's slot, shut the upstream down and close
 //! it so that the engine stops; drop the client's slot; nothing to drain.
