@@ -7,7 +7,7 @@ mod tokens;
 
 use super::chain::{Chain, Point};
 use super::fields::{self, SEEDS, SLOTS, Seed, Slot, Want, label};
-use super::frame::{FRAMES_MAX, Frame, Kind, Mode, Opened, Out, Short, Target};
+use super::frame::{FRAMES_MAX, Frame, Integer, Kind, Mode, Opened, Out, Short, Target};
 use super::hash::Digest;
 use super::key::{Api, MODEL_BYTES_MAX};
 use crate::proto::json::Container;
@@ -44,6 +44,7 @@ pub(super) struct Walk {
     key: Short,
     scalar: Short,
     scalar_want: Option<Want>,
+    id: Integer,
     digest: Digest,
     opened: Opened,
     /// Labels that become a mark when text comes.
@@ -77,6 +78,7 @@ impl Walk {
             key: Short::default(),
             scalar: Short::default(),
             scalar_want: None,
+            id: Integer::default(),
             digest: Digest::new(),
             opened: Opened::default(),
             pending: 0,
@@ -488,21 +490,25 @@ impl Walk {
         }
     }
 
+    /// A token's id: four bytes of text, since a token is about that long.
+    fn token_id(&mut self, id: Option<u64>) {
+        if let Some(id) = id {
+            self.slot = Slot::Ids;
+            self.raw(&(id as u32).to_le_bytes());
+        }
+    }
+
     fn end_scalar(&mut self, want: Want) {
         let value = self.scalar.get();
         match want {
             Want::Stream => self.stream = value == b"true",
             Want::OutputMax => self.output_tokens_max = integer(value),
-            Want::PromptItem | Want::Id => {
+            Want::PromptItem => {
                 let id = integer(value);
-                if want == Want::PromptItem {
-                    self.later_items(Want::Id);
-                }
-                if let Some(id) = id {
-                    self.slot = Slot::Ids;
-                    self.raw(&(id as u32).to_le_bytes());
-                }
+                self.later_items(Want::Id);
+                self.token_id(id);
             }
+            Want::Id => self.token_id(self.id.value()),
             Want::Seed(seed) if value != b"null" => {
                 self.seed = Some(seed);
                 self.digest.reset();
@@ -543,9 +549,7 @@ fn close_byte(container: Container) -> &'static [u8] {
 
 /// A plain non-negative integer.
 fn integer(spelt: &[u8]) -> Option<u64> {
-    spelt.iter().try_fold(0u64, |number, &digit| {
-        let digit = digit.wrapping_sub(b'0');
-        let number = number.checked_mul(10)?.checked_add(u64::from(digit))?;
-        (digit < 10).then_some(number)
-    })
+    let mut number = Integer::default();
+    number.push(spelt);
+    number.value()
 }
