@@ -178,5 +178,9 @@ fn other_bytes(bytes: &[u8]) -> u64 {
     if bytes.is_ascii() {
         return 0;
     }
-    bytes.iter().map(|&byte| u64::from(byte >= 0x80)).sum()
+    // As many at a time as a byte can count: the compiler makes vector code of that.
+    bytes
+        .chunks(usize::from(u8::MAX))
+        .map(|chunk| u64::from(chunk.iter().map(|byte| byte >> 7).sum::<u8>()))
+        .sum()
 }

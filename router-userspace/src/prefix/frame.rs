@@ -112,3 +112,31 @@ impl Short {
         &self.bytes[..self.len]
     }
 }
+
+/// A non-negative integer that comes in pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Integer {
+    value: u64,
+    digits: u32,
+    /// Something else than digits, or too many of them.
+    wrong: bool,
+}
+
+impl Integer {
+    /// Digits that surely fit.
+    const DIGITS_MAX: u32 = 19;
+
+    pub(super) fn push(&mut self, spelt: &[u8]) {
+        for &byte in spelt {
+            let digit = byte.wrapping_sub(b'0');
+            self.wrong |= digit > 9;
+            self.value = self.value.wrapping_mul(10).wrapping_add(u64::from(digit));
+        }
+        self.digits = self.digits.saturating_add(spelt.len() as u32);
+    }
+
+    pub(super) fn value(self) -> Option<u64> {
+        let plain = !self.wrong && self.digits > 0 && self.digits <= Integer::DIGITS_MAX;
+        plain.then_some(self.value)
+    }
+}

@@ -1,7 +1,7 @@
 //! What each token does to the walk.
 
-use super::super::fields;
-use super::super::frame::{Mode, Out, Target};
+use super::super::fields::{self, Want};
+use super::super::frame::{Integer, Mode, Out, Target};
 use super::{QUOTE, Walk, close_byte, open_byte};
 use crate::proto::json::{Container, Sink, StringRole};
 
@@ -105,11 +105,15 @@ impl Sink for Walk {
     fn scalar_text(&mut self, bytes: &[u8]) {
         match self.mode {
             Mode::Structured => {
-                if self.scalar_want.is_none() {
-                    self.scalar_want = Some(self.next_want());
-                    self.scalar.clear();
+                let want = match self.scalar_want {
+                    Some(want) => want,
+                    None => self.begin_scalar(),
+                };
+                if want == Want::Id {
+                    self.id.push(bytes);
+                } else {
+                    self.scalar.push(bytes);
                 }
-                self.scalar.push(bytes);
             }
             Mode::Canonical { out, dropped: 0, .. } if !self.drop_next => self.canonical_raw(out, bytes),
             _ => {}
@@ -131,6 +135,14 @@ impl Sink for Walk {
 }
 
 impl Walk {
+    fn begin_scalar(&mut self) -> Want {
+        let want = self.next_want();
+        self.scalar_want = Some(want);
+        self.scalar.clear();
+        self.id = Integer::default();
+        want
+    }
+
     fn key_text(&mut self, bytes: &[u8]) {
         let spilt = self.key.spilt;
         let taken = self.key.push(bytes);

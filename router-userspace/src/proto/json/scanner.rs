@@ -33,7 +33,7 @@ enum State {
 
 /// An incremental scanner for one JSON text.
 ///
-/// Cost: one pass, linear in the bytes fed; about 300 bytes of state, nothing allocated.
+/// Cost: one pass, linear in the bytes fed; about 1100 bytes of state, nothing allocated.
 #[derive(Debug)]
 pub struct Scanner {
     state: State,
@@ -148,31 +148,48 @@ impl Scanner {
         self.state = State::Text(role);
     }
 
-    /// A number that begins or goes on at `start` and has been read up to `at`.
+    /// A number that begins or goes on at `start` and has been read up to `at`; then, in an array, the numbers
+    /// right behind it.
     fn number<S: Sink>(
         &mut self,
         mut number: Number,
         bytes: &[u8],
-        start: usize,
+        mut start: usize,
         mut at: usize,
         sink: &mut S,
     ) -> Result<usize, Fault> {
-        while let Some(next) = bytes.get(at).and_then(|&byte| number.next(byte)) {
-            number = next;
-            at += 1;
-        }
-        if at > start {
-            sink.scalar_text(&bytes[start..at]);
-        }
-        if at == bytes.len() {
-            self.state = State::Number(number);
-        } else if number.complete() {
+        loop {
+            if number == Number::Integer {
+                at += digits(&bytes[at..]);
+            }
+            while let Some(next) = bytes.get(at).and_then(|&byte| number.next(byte)) {
+                number = next;
+                at += 1;
+            }
+            if at > start {
+                sink.scalar_text(&bytes[start..at]);
+            }
+            if at == bytes.len() {
+                self.state = State::Number(number);
+                return Ok(at);
+            }
+            if !number.complete() {
+                return Err(self.syntax(at));
+            }
             sink.scalar_end();
-            self.state = self.after_value();
-        } else {
-            return Err(self.syntax(at));
+            match bytes.get(at..at + 2) {
+                // Prompts of token ids are long, so such lists don't go back to `structure` for each item.
+                Some([b',', b'1'..=b'9']) if self.depth > 0 && self.innermost() == Container::Array => {
+                    start = at + 1;
+                    at += 2;
+                    number = Number::Integer;
+                }
+                _ => {
+                    self.state = self.after_value();
+                    return Ok(at);
+                }
+            }
         }
-        Ok(at)
     }
 
     fn word<S: Sink>(
@@ -244,6 +261,14 @@ impl Scanner {
             at: self.offset + at as u64,
         }
     }
+}
+
+/// Decimal digits at the front.
+fn digits(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .position(|byte| !byte.is_ascii_digit())
+        .unwrap_or(bytes.len())
 }
 
 fn word_of(byte: u8) -> Option<State> {

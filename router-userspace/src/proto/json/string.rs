@@ -3,9 +3,9 @@
 use super::Sink;
 
 /// Decoded text gathered before the sink hears it, so that text full of escapes isn't one call for each.
-const GATHERED_BYTES: usize = 512;
+const GATHERED_BYTES: usize = 1024;
 /// A plain run longer than this goes to the sink from where it lies.
-const RUN_COPIED_MAX: usize = 96;
+const RUN_COPIED_MAX: usize = 256;
 /// Bytes that [`plain_lanes`] looks at together: the compiler makes vector code of it.
 const LANE: usize = 32;
 /// Bytes of a machine word.
