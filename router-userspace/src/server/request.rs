@@ -166,7 +166,7 @@ async fn hold_body(
     let mut body = Body::new(request.kind, worker.shared.body_memory.lease());
     let mut scanner = Api::of_path(request.head.path())
         .filter(|_| request.head.method() == b"POST")
-        .map(KeyScanner::new);
+        .map(|api| Box::new(KeyScanner::new(api)));
     let waits_for_100 =
         request.head.version == Version::Http11 && request.head.fields.has_member("expect", "100-continue");
     if waits_for_100 && !body.complete() && client.conn.read_ahead.is_empty() {
@@ -182,7 +182,7 @@ async fn hold_body(
     body.hold(conn, link, &config.limits, &config.timeouts, seen)
         .await?;
     let (held, rest) = body.freeze();
-    Ok((held, rest, scanner.map(KeyScanner::finish)))
+    Ok((held, rest, scanner.map(|scanner| scanner.finish())))
 }
 
 /// Picks a backend and charges it; the answer says why there's none.
