@@ -26,6 +26,7 @@ fn engine_control_is_refused_by_default_and_the_error_names_the_key() {
             "/v1/../flush_cache",
             "/%66lush_cache",
         ] {
+            let mut client = Client::connect(router.address());
             client.send(&get(target));
             let response = client.response("GET");
             assert!(
