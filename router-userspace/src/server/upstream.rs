@@ -9,6 +9,10 @@ use crate::datapath::kernel::{Kernel, UpstreamSlot};
 use crate::net::{self, Conn, Idle, IoFailure, RingStream};
 use crate::types::{BackendId, Micros};
 
+/// Time that a connection rests before it is lent again: bytes that an engine sent behind the end of its response
+/// arrive meanwhile and condemn it, instead of being taken for the answer to the next request.
+const REST: Duration = Duration::from_millis(1);
+
 /// A connection to an engine on this worker.
 #[derive(Debug)]
 pub(super) struct Upstream {
@@ -54,16 +58,20 @@ impl Pool {
         }
     }
 
-    /// The youngest usable connection to this backend.
+    /// A usable connection to this backend.
     pub(super) fn take(&mut self, backend: BackendId, now: Micros) -> Option<Upstream> {
         let idle = self.idle.get_mut(backend.0 as usize)?;
-        while let Some(IdleUpstream {
-            slot,
-            conn,
-            ring,
-            since,
-        }) = idle.pop()
+        // The youngest that has rested; they lie in the order in which they came.
+        while let Some(place) = idle
+            .iter()
+            .rposition(|upstream| now.since(upstream.since) >= REST)
         {
+            let IdleUpstream {
+                slot,
+                conn,
+                ring,
+                since,
+            } = idle.remove(place);
             if now.since(since) > self.idle_time || net::peek_idle(&conn) == Idle::Condemned {
                 continue;
             }

@@ -93,8 +93,6 @@ pub fn write_response_head(head: &ResponseHead, forward: ResponseForward, out: &
             if head.status >= 200 && head.status != 204 {
                 if let Some(length) = head.fields.first("content-length") {
                     push_field(out, b"Content-Length", length);
-                } else if head.fields.first("transfer-encoding").is_some() {
-                    push_field(out, b"Transfer-Encoding", b"chunked");
                 }
             }
         }
