@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::load::EngineLoad;
 use crate::policy::Member;
-use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
+use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress, now};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub struct BackendStats {
     pub probes_total: [AtomicU64; 4],
     /// When the last of them ended, µs of [`crate::types::now`]; 0 = never.
     pub last_probe_us: AtomicU64,
+    /// How busy it is by its own word.
+    pub load: EngineLoad,
 }
 
 /// One engine replica.
@@ -156,16 +159,30 @@ impl Backend {
         Arc::clone(&self.stats.progress)
     }
 
-    /// What a policy sees of it.
+    /// The in-flight count from which it is saturated: the operator's, else what its reports tell.
+    #[must_use]
+    pub fn max_in_flight(&self) -> u32 {
+        let configured = self.config.max_in_flight;
+        let limit = configured.or_else(|| self.stats.load.max_in_flight());
+        limit.unwrap_or(MAX_IN_FLIGHT_UNKNOWN)
+    }
+
+    /// What a policy sees of it now.
     #[must_use]
     pub fn snapshot(&self) -> BackendSnapshot {
+        self.snapshot_at(now())
+    }
+
+    /// What a policy sees of it at `now`, so that one look at the clock serves a whole decision.
+    #[must_use]
+    pub fn snapshot_at(&self, now: Micros) -> BackendSnapshot {
         BackendSnapshot {
             id: self.id,
             weight: self.config.weight,
             state: self.state(),
             in_flight: self.in_flight(),
-            max_in_flight: self.config.max_in_flight.unwrap_or(MAX_IN_FLIGHT_UNKNOWN),
-            waiting: None,
+            max_in_flight: self.max_in_flight(),
+            waiting: self.stats.load.snapshot(now).and_then(|load| load.waiting),
             max_waiting: self.config.max_waiting,
         }
     }

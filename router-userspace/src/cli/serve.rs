@@ -98,6 +98,7 @@ fn start(config: Config) -> Result<(), Failure> {
     let control = Control::start(Parts {
         admin: config.admin,
         health: config.health,
+        load: config.load,
         backends: Arc::clone(&backends),
         metrics,
         decisions: Arc::clone(&decisions),

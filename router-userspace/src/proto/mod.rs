@@ -1,4 +1,5 @@
 //! Parsers: plain functions over bytes, without a runtime.
 
+pub mod engine_metrics;
 pub mod http1;
 pub mod json;

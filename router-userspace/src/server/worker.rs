@@ -122,7 +122,7 @@ impl Worker {
                 .backends
                 .backends
                 .iter()
-                .map(|backend| backend.snapshot()),
+                .map(|backend| backend.snapshot_at(request.now)),
         );
         self.policy.borrow_mut().pick(request, &snapshots)
     }

@@ -12,7 +12,7 @@ use super::value::{
     one_or_more, text,
 };
 use super::{BACKENDS_MAX, Config};
-use crate::backend::{BackendConfig, HealthConfig, MAX_WAITING_DEFAULT};
+use crate::backend::{BackendConfig, HealthConfig, LoadConfig, MAX_WAITING_DEFAULT};
 use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, Timeouts};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
@@ -39,6 +39,7 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     let timeouts_table = top.table("timeouts");
     let retry_table = top.table("retry");
     let health_table = top.table("health");
+    let load_table = top.table("load");
     top.finish();
     read_backends(reading, backends, config, resolve);
     policy(named(reading, "policy", policy_table), &mut config.policy);
@@ -49,6 +50,7 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     );
     retry(named(reading, "retry", retry_table), &mut config.server.retry);
     health(named(reading, "health", health_table), &mut config.health);
+    load(named(reading, "load", load_table), &mut config.load);
 }
 
 fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> {
@@ -313,6 +315,14 @@ fn health(mut section: Section<'_>, health: &mut HealthConfig) {
         &mut health.eject_share_percent,
         integer(0..=100),
     );
+    section.finish();
+}
+
+fn load(mut section: Section<'_>, load: &mut LoadConfig) {
+    section.set("enabled", &mut load.enabled, boolean);
+    section.set("path", &mut load.path, request_path);
+    section.set("interval", &mut load.interval, duration);
+    section.set("timeout", &mut load.timeout, duration);
     section.finish();
 }
 

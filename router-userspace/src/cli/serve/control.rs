@@ -1,4 +1,4 @@
-//! The control thread: signals, health and the admin pages, on an ordinary tokio runtime beside the workers.
+//! The control thread: signals, health, the engines' load and the admin pages, on an ordinary tokio runtime beside the workers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,19 +9,20 @@ use prometheus_client::metrics::info::Info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig, register_metrics, watch_health};
+use crate::backend::{BackendSet, HealthConfig, LoadConfig, register_metrics, watch_health, watch_load};
 use crate::cli::config::AdminSettings;
 use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
-/// From the end of a prober that panicked to the begin of the next.
-const PROBER_PAUSE: Duration = Duration::from_secs(1);
+/// From the end of a watcher that panicked to the begin of the next.
+const WATCHER_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the control thread works with.
 pub(super) struct Parts {
     pub(super) admin: AdminSettings,
     pub(super) health: HealthConfig,
+    pub(super) load: LoadConfig,
     pub(super) backends: Arc<BackendSet>,
     pub(super) metrics: Metrics,
     pub(super) decisions: Arc<DecisionLog>,
@@ -81,7 +82,14 @@ impl Control {
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::spawn(watch_signals(signals, phase));
-                    tokio::spawn(keep_probing(parts.backends, parts.health));
+                    let (backends, health, load) = (parts.backends, parts.health, parts.load);
+                    let watched = Arc::clone(&backends);
+                    tokio::spawn(keep_watching("health", move || {
+                        watch_health(Arc::clone(&watched), health.clone())
+                    }));
+                    tokio::spawn(keep_watching("load", move || {
+                        watch_load(Arc::clone(&backends), load.clone())
+                    }));
                     // A dropped sender ends the thread as well.
                     let _ = ended.await;
                 });
@@ -166,16 +174,13 @@ fn register(parts: &mut Parts) {
     }
 }
 
-/// Health checking outlives its own faults: without it a dead engine would keep its requests.
-async fn keep_probing(backends: Arc<BackendSet>, health: HealthConfig) {
-    if !health.enabled {
-        return;
-    }
-    loop {
-        let prober = tokio::spawn(watch_health(Arc::clone(&backends), health.clone()));
-        if let Err(error) = prober.await {
-            tracing::error!(%error, "the prober ended; it is started again");
-        }
-        tokio::time::sleep(PROBER_PAUSE).await;
+/// Watching outlives its own faults: without it a dead engine would keep its requests. It ends where it is disabled.
+async fn keep_watching<F>(what: &str, watch: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    while let Err(error) = tokio::spawn(watch()).await {
+        tracing::error!(%error, "the watcher of {what} ended; it is started again");
+        tokio::time::sleep(WATCHER_PAUSE).await;
     }
 }

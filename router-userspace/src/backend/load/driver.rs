@@ -1,0 +1,126 @@
+//! Reads the load of every engine, each at its own times. Runs on the control thread.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::LoadConfig;
+use super::learner::LoadLearner;
+use super::outcome::ScrapeOutcome;
+use crate::backend::fetch::{Fetch, FetchError, KeptFetch, METRICS_BODY_BYTES_MAX};
+use crate::backend::{Backend, BackendSet};
+use crate::proto::engine_metrics::{EngineReport, parse_engine_metrics};
+use crate::types::now;
+
+/// Readings of all engines together; with more engines than fit each is read less often.
+const SCRAPES_PER_S_MAX: u32 = 2000;
+
+/// Reads the load of the backends of `set` into their [`super::EngineLoad`]; ends only where it is disabled.
+///
+/// What fails here is counted and changes no backend's state: whether it serves is for health to say.
+///
+/// # Panics
+/// Where a reader panicked.
+pub async fn watch_load(set: Arc<BackendSet>, config: LoadConfig) {
+    if !config.enabled {
+        return;
+    }
+    let count = u32::try_from(set.backends.len()).unwrap_or(u32::MAX);
+    let spread = Duration::from_secs(1) * count / SCRAPES_PER_S_MAX;
+    let interval = config.interval.max(spread);
+    let mut readers = JoinSet::new();
+    for backend in &set.backends {
+        readers.spawn(read_for_ever(Arc::clone(backend), config.clone(), interval));
+    }
+    while let Some(ended) = readers.join_next().await {
+        if let Err(error) = ended
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+async fn read_for_ever(backend: Arc<Backend>, config: LoadConfig, interval: Duration) {
+    let seed = now().0 ^ u64::from(backend.id.0) << 32;
+    let mut learner = LoadLearner::new(interval, seed, now());
+    let mut fetch = KeptFetch::new(Fetch {
+        addr: backend.config.addr,
+        path: String::new(),
+        connect_timeout: config.timeout,
+        timeout: config.timeout,
+        body_bytes_max: METRICS_BODY_BYTES_MAX,
+    });
+    let mut told = None;
+    loop {
+        tokio::time::sleep(learner.due().since(now())).await;
+        learner.begin(now());
+        let report = read(&mut fetch, &config.path).await;
+        let outcome = take(&backend, &mut learner, report);
+        backend.stats.load.count(outcome);
+        note_change(&backend, &config.path, &mut told, outcome);
+    }
+}
+
+/// `None` = there is no such page.
+async fn read(fetch: &mut KeptFetch, path: &str) -> Result<Option<EngineReport>, FetchError> {
+    let page = fetch.get(path).await?;
+    let body = page.body.filter(|_| page.status == 200);
+    Ok(body.map(|body| parse_engine_metrics(&body)))
+}
+
+fn take(
+    backend: &Backend,
+    learner: &mut LoadLearner,
+    report: Result<Option<EngineReport>, FetchError>,
+) -> ScrapeOutcome {
+    let load = &backend.stats.load;
+    let outcome = match report {
+        Ok(Some(report)) => {
+            if learner.reported(&report) {
+                load.restarts_total.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(backend = %backend.config.name, "its counters fell: it was restarted");
+            }
+            // By the time of its end: a busy engine makes its page late, not early.
+            load.publish(&report, now());
+            if report.has_load() {
+                ScrapeOutcome::Reported
+            } else {
+                ScrapeOutcome::Absent
+            }
+        }
+        Ok(None) => {
+            learner.absent();
+            ScrapeOutcome::Absent
+        }
+        Err(FetchError::Refused) => {
+            learner.gone();
+            ScrapeOutcome::Failed
+        }
+        // What was learned stays: a page that doesn't come says nothing of the engine's size.
+        Err(FetchError::Broken) => ScrapeOutcome::Failed,
+        Err(FetchError::TimedOut) => ScrapeOutcome::TimedOut,
+    };
+    load.set_max_in_flight(learner.max_in_flight());
+    outcome
+}
+
+/// One line when reports begin and one when the page turns out to be none; failures come and go and are counted.
+fn note_change(backend: &Backend, path: &str, told: &mut Option<bool>, outcome: ScrapeOutcome) {
+    let reports = match outcome {
+        ScrapeOutcome::Reported => true,
+        ScrapeOutcome::Absent => false,
+        ScrapeOutcome::TimedOut | ScrapeOutcome::Failed => return,
+    };
+    if told.replace(reports) == Some(reports) {
+        return;
+    }
+    let name = &backend.config.name;
+    if reports {
+        tracing::info!(backend = %name, "reports its load");
+    } else {
+        tracing::warn!(backend = %name, "{path} tells no load, which stays unknown");
+    }
+}
