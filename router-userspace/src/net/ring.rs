@@ -212,8 +212,7 @@ impl RingStream {
         let (outcome, slice) = result;
         let outcome = match outcome {
             // Bytes that came at the last moment still count.
-            Ok(0) if timed_out => Err(IoFailure::TimedOut),
-            Err(_) if timed_out => Err(IoFailure::TimedOut),
+            Ok(0) | Err(_) if timed_out => Err(IoFailure::TimedOut),
             Ok(count) => Ok(count),
             Err(error) => Err(IoFailure::Broken(error)),
         };

@@ -379,9 +379,8 @@ impl Pass<'_> {
         let until_close = matches!(kind, FlowKind::Body(framing) if framing.is_until_close());
         let mut total = 0;
         loop {
-            let read = match read_or_leave(worker, &client.link, upstream).await {
-                Some(read) => read,
-                None => return (Outcome::ClientLeft, total),
+            let Some(read) = read_or_leave(worker, &client.link, upstream).await else {
+                return (Outcome::ClientLeft, total);
             };
             match read {
                 Ok(0) if until_close => return (Outcome::Complete, total),

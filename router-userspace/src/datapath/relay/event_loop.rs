@@ -13,7 +13,9 @@ use super::carried::{Carried, IN, Next};
 use super::kernel_side::Mode;
 use super::poll::{Interest, Poll};
 use super::thread::{KernelRelay, RelayConfig};
-use crate::datapath::kernel::{Event, EventRing, FlowId, SWEEP_INTERVAL as NEWS_SWEEP_INTERVAL};
+use crate::datapath::kernel::{
+    Event, EventRing, FlowId, SWEEP_INTERVAL as NEWS_SWEEP_INTERVAL, UpstreamSlot,
+};
 use crate::datapath::{Flow, FlowKind, Outcome};
 use crate::telemetry::{CopyReason, Metrics};
 use crate::types::{Micros, now};
@@ -193,7 +195,7 @@ impl Loop {
         while let Ok(flow) = self.queue.receiver.try_recv() {
             let path = self.path_of(&flow);
             self.metrics.flow_begins(path);
-            let id = flow.upstream_slot.as_ref().map(|slot| slot.id());
+            let id = flow.upstream_slot.as_ref().map(UpstreamSlot::id);
             let mut carried = Carried::new(flow, at);
             carried.kernel.may_arm = true;
             let entry = Entry {
@@ -314,7 +316,7 @@ impl Loop {
             Interest::Off,
         );
         self.draining.retain(|draining| *draining != key);
-        let id = entry.carried.flow.upstream_slot.as_ref().map(|slot| slot.id());
+        let id = entry.carried.flow.upstream_slot.as_ref().map(UpstreamSlot::id);
         if let (Some(news), Some(id)) = (&mut self.news, id) {
             news.note(id, None);
         }
