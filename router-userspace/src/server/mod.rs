@@ -12,6 +12,7 @@ mod connection;
 mod exchange;
 mod memory;
 mod own;
+mod pass;
 mod paths;
 mod request;
 mod respond;
