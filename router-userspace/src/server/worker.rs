@@ -153,7 +153,7 @@ impl Worker {
     /// Takes a connection in, or tells it that there's no room.
     fn admit(self: &Rc<Self>, fd: OwnedFd, peer: SocketAddr) {
         let shared = &self.shared;
-        shared.metrics.connections_total.inc();
+        shared.metrics.connections_accepted_total.inc();
         let taken = shared.connections.fetch_add(1, Ordering::Relaxed);
         shared.metrics.connections.inc();
         let seat = Seat(Arc::clone(shared));

@@ -104,7 +104,7 @@ pub struct Metrics {
     /// Client connections open now.
     pub connections: Gauge,
     /// Client connections accepted.
-    pub connections_total: Counter,
+    pub connections_accepted_total: Counter,
     /// Client connections refused at the cap.
     pub connections_refused_total: Counter,
     responses_total: Family<ClassLabel, Counter>,
@@ -112,7 +112,7 @@ pub struct Metrics {
     decisions_total: Family<ReasonLabel, Counter>,
     copy_flows_total: Family<ReasonLabel, Counter>,
     flows: Family<PathLabel, Gauge>,
-    flows_total: Family<PathLabel, Counter>,
+    flows_started_total: Family<PathLabel, Counter>,
     flow_bytes_total: Family<PathLabel, Counter>,
     chunked_bytes_total: Family<PathLabel, Counter>,
     /// Requests sent again to another backend or on a fresh connection.
@@ -157,14 +157,14 @@ impl Metrics {
         let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
         let metrics = Metrics {
             connections: Gauge::default(),
-            connections_total: Counter::default(),
+            connections_accepted_total: Counter::default(),
             connections_refused_total: Counter::default(),
             responses_total: Family::default(),
             own_errors_total: Family::default(),
             decisions_total: Family::default(),
             copy_flows_total: Family::default(),
             flows: Family::default(),
-            flows_total: Family::default(),
+            flows_started_total: Family::default(),
             flow_bytes_total: Family::default(),
             chunked_bytes_total: Family::default(),
             retries_total: Counter::default(),
@@ -189,9 +189,9 @@ impl Metrics {
             metrics.connections.clone(),
         );
         r.register(
-            "connections",
+            "connections_accepted",
             "Client connections accepted",
-            metrics.connections_total.clone(),
+            metrics.connections_accepted_total.clone(),
         );
         r.register(
             "connections_refused",
@@ -219,7 +219,11 @@ impl Metrics {
             metrics.copy_flows_total.clone(),
         );
         r.register("flows", "Streams carried now, by path", metrics.flows.clone());
-        r.register("flows", "Streams carried, by path", metrics.flows_total.clone());
+        r.register(
+            "flows_started",
+            "Streams that began, by path",
+            metrics.flows_started_total.clone(),
+        );
         r.register(
             "flow_bytes",
             "Response bytes carried for streams, by path",
@@ -331,7 +335,7 @@ impl Metrics {
     /// A stream begins on `path` (`copy`, `kernel`, `worker`).
     pub fn flow_begins(&self, path: &'static str) {
         self.flows.get_or_create(&PathLabel { path }).inc();
-        self.flows_total.get_or_create(&PathLabel { path }).inc();
+        self.flows_started_total.get_or_create(&PathLabel { path }).inc();
     }
 
     /// A stream on `path` ends.
