@@ -74,7 +74,7 @@ impl Body {
             if self.complete() || full {
                 return Ok(());
             }
-            let room = READ_BYTES.min(limits.body_buffer_bytes.max(1));
+            let room = self.room();
             self.lease
                 .cover(self.payload.len() + room, timeouts.body_buffer_wait)
                 .await
@@ -85,6 +85,16 @@ impl Body {
                     ))
                 })?;
             read_more(conn, link, room, timeouts).await?;
+        }
+    }
+
+    /// Bytes to ask for next: no more than the body has left, where that is known.
+    fn room(&self) -> usize {
+        match self.kind {
+            BodyKind::Length(length) => usize::try_from(length - self.received)
+                .unwrap_or(READ_BYTES)
+                .min(READ_BYTES),
+            _ => READ_BYTES,
         }
     }
 
