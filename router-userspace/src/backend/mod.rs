@@ -5,7 +5,7 @@ mod metrics;
 mod registry;
 
 pub use health::{
-    Health, HealthConfig, Observation, ProbeOutcome, SAMPLE_INTERVAL, Task, Verdict, watch_health,
+    Health, HealthConfig, Observation, ProbeKind, ProbeOutcome, SAMPLE_INTERVAL, Task, Verdict, watch_health,
 };
 pub use metrics::register_metrics;
 pub use registry::{

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -25,11 +25,39 @@ pub fn tune_upstream(fd: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(fd);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_user_timeout(Some(UPSTREAM_USER_TIMEOUT))?;
-    let keepalive = TcpKeepalive::new()
+    socket.set_tcp_keepalive(&keepalive())
+}
+
+/// Sets what either end of a tunnel needs: no Nagle, and to notice a dead host, but to bear a live one that takes
+/// nothing for long: TCP_USER_TIMEOUT would also end a connection whose peer keeps its window closed.
+///
+/// # Errors
+/// What setsockopt answers.
+///
+/// # Source
+/// Linux net/ipv4/tcp_timer.c, `tcp_probe_timer`.
+pub fn tune_tunnel(fd: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(None)?;
+    socket.set_tcp_keepalive(&keepalive())
+}
+
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_PROBES);
-    socket.set_tcp_keepalive(&keepalive)
+        .with_retries(KEEPALIVE_PROBES)
+}
+
+/// The address at which a connection's peer reached this host.
+///
+/// # Errors
+/// What getsockname answers.
+pub fn local_addr(fd: &impl AsFd) -> io::Result<SocketAddr> {
+    let addr = SockRef::from(fd).local_addr()?;
+    addr.as_socket()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
 /// Shuts a direction down; an error means that the connection is gone already.

@@ -2,3 +2,5 @@
 
 pub mod http1;
 pub mod json;
+pub mod proxy_protocol;
+pub mod tls_hello;

@@ -177,7 +177,7 @@ fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan)
             metrics.clients_left_total.inc();
             After::Gone
         }
-        Outcome::UpstreamCut(_) | Outcome::Stopped => {
+        Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
             metrics.responses_cut_total.inc();
             if plan.forwarded == BodyKind::Close {
                 // A FIN would look like the end of the body.
@@ -259,6 +259,7 @@ impl Pass<'_> {
             client: conn,
             upstream: upstream_conn,
             kind,
+            tunnel: None,
             chunked,
             client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
             backend: charge.backend().id,

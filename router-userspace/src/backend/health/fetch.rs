@@ -46,13 +46,17 @@ impl Fetch {
         bounded.unwrap_or(Err(FetchError::TimedOut))
     }
 
+    /// Only connects.
+    pub(super) async fn connect(&self) -> Result<TcpStream, FetchError> {
+        match timeout(self.connect_timeout, TcpStream::connect(self.addr)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(unconnected(error.kind())),
+            Err(_) => Err(FetchError::TimedOut),
+        }
+    }
+
     async fn exchange(&self) -> Result<Page, FetchError> {
-        let connecting = timeout(self.connect_timeout, TcpStream::connect(self.addr)).await;
-        let stream = match connecting {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(unconnected(error.kind())),
-            Err(_) => return Err(FetchError::TimedOut),
-        };
+        let stream = self.connect().await?;
         let request = Request::get(self.path.as_str())
             .header("host", self.addr.to_string())
             .header("user-agent", "warmpath")

@@ -9,9 +9,12 @@ use prometheus_client::metrics::info::Info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig, register_metrics, watch_health};
+use crate::backend::{BackendSet, HealthConfig, ProbeKind, register_metrics, watch_health};
 use crate::cli::config::AdminSettings;
-use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
+use crate::server::{
+    AdminState, Guard, Scope, Stop, StopPhase, TcpService, bind_admin, listen_reason, register_tcp_metrics,
+    serve_admin,
+};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
@@ -27,6 +30,7 @@ pub(super) struct Parts {
     pub(super) decisions: Arc<DecisionLog>,
     pub(super) access_log: Option<Arc<AccessLog>>,
     pub(super) policy: &'static str,
+    pub(super) tcp: Vec<Arc<TcpService>>,
 }
 
 /// Why the control thread didn't start.
@@ -81,6 +85,13 @@ impl Control {
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::spawn(watch_signals(signals, phase));
+                    for service in &parts.tcp {
+                        let health = HealthConfig {
+                            probe: ProbeKind::Connect,
+                            ..parts.health.clone()
+                        };
+                        tokio::spawn(keep_probing(Arc::clone(service.backends()), health));
+                    }
                     tokio::spawn(keep_probing(parts.backends, parts.health));
                     // A dropped sender ends the thread as well.
                     let _ = ended.await;
@@ -161,6 +172,7 @@ fn register(parts: &mut Parts) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "What runs", version);
     register_metrics(registry, Arc::clone(&parts.backends));
+    register_tcp_metrics(registry, parts.tcp.clone());
     if let Some(log) = &parts.access_log {
         log.register(registry);
     }
