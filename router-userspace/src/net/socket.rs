@@ -159,3 +159,24 @@ pub fn raise_file_limit() -> io::Result<u64> {
     }
     Ok(limit.rlim_cur)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnels_end_bears_a_closed_window_where_an_upstream_would_not() {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        tune_upstream(&socket).expect("takes its options");
+        let limit = socket.tcp_user_timeout().expect("is told");
+        assert_eq!(limit, Some(UPSTREAM_USER_TIMEOUT));
+        tune_tunnel(&socket).expect("takes its options");
+        let limit = socket.tcp_user_timeout().expect("is told").unwrap_or_default();
+        assert_eq!(limit, Duration::ZERO);
+        assert!(
+            socket.keepalive().expect("is told"),
+            "a dead host is still noticed"
+        );
+    }
+}

@@ -13,6 +13,8 @@ use crate::section;
 const CONNECTIONS: u64 = 6;
 /// Bytes each way at most.
 const BYTES_MAX: usize = 2 << 20;
+/// More than all buffers between two sockets hold.
+const HUGE_MIB: usize = 64;
 /// A sender that could send nothing for so long has met the other side's full buffers.
 const BLOCKED: Duration = Duration::from_millis(300);
 
@@ -63,13 +65,13 @@ fn bytes_pass_both_ways_exactly_whatever_their_sizes() {
                     assert!(
                         exchange(client.stream(), up) == payload(down),
                         "{seed}: other bytes came"
-                    )
+                    );
                 });
                 scope.spawn(move || {
                     assert!(
                         exchange(engine.stream(), down) == payload(up),
                         "{seed}: other bytes went"
-                    )
+                    );
                 });
             }
         });
@@ -144,7 +146,7 @@ fn a_backend_that_has_finished_sending_still_gets_what_a_client_sends_before_it_
 
 /// Checks that `fast` is held up by `slow`, which reads nothing, and that nothing is lost when it does at last.
 fn check_back_pressure(fast: &mut Wire, slow: &mut Wire) {
-    let bytes = Random::new(7).bytes(64 << 20);
+    let bytes = Random::new(7).bytes(1 << 20).repeat(HUGE_MIB);
     let sent = fast.send_until_blocked(&bytes, BLOCKED).expect("still connected");
     assert!(
         sent < bytes.len(),
@@ -164,7 +166,7 @@ fn a_side_that_takes_nothing_holds_up_the_other_and_loses_nothing() {
     check_back_pressure(&mut client, &mut engine);
     check_back_pressure(&mut engine, &mut client);
     // Both at once: neither direction waits for the other.
-    let bytes = Random::new(8).bytes(64 << 20);
+    let bytes = Random::new(8).bytes(1 << 20).repeat(HUGE_MIB);
     let up = client
         .send_until_blocked(&bytes, BLOCKED)
         .expect("still connected");

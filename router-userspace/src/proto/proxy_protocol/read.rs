@@ -103,11 +103,10 @@ fn version_2(bytes: &[u8]) -> Result<Option<(Header, usize)>, HeaderError> {
         return Err(HeaderError::TooLong);
     }
     let needed = match (command & 0x0f, family) {
-        (V2_COMMAND_LOCAL, _) => 0,
         (V2_COMMAND_PROXY, V2_TCP4) => 12,
         (V2_COMMAND_PROXY, V2_TCP6) => 36,
-        // Datagrams and unix sockets: valid, and without an address that would mean something here.
-        (V2_COMMAND_PROXY, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => 0,
+        // A proxy speaking for itself, datagrams, unix sockets: valid, and no address that would mean something here.
+        (V2_COMMAND_LOCAL, _) | (V2_COMMAND_PROXY, 0x00 | 0x12 | 0x22 | 0x31 | 0x32) => 0,
         (V2_COMMAND_PROXY, _) => return Err(HeaderError::Malformed("unknown family")),
         _ => return Err(HeaderError::Malformed("unknown command")),
     };
