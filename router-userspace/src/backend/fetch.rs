@@ -61,13 +61,17 @@ impl Fetch {
         bounded.unwrap_or(Err(FetchError::TimedOut))
     }
 
+    /// Only opens a connection.
+    pub(super) async fn reach(&self) -> Result<TcpStream, FetchError> {
+        match timeout(self.connect_timeout, TcpStream::connect(self.addr)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(unconnected(error.kind())),
+            Err(_) => Err(FetchError::TimedOut),
+        }
+    }
+
     async fn connect(&self) -> Result<Link, FetchError> {
-        let connecting = timeout(self.connect_timeout, TcpStream::connect(self.addr)).await;
-        let stream = match connecting {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(unconnected(error.kind())),
-            Err(_) => return Err(FetchError::TimedOut),
-        };
+        let stream = self.reach().await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|_| FetchError::Broken)?;
         let connection = Box::pin(async move {

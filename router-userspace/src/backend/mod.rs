@@ -7,7 +7,7 @@ mod metrics;
 mod registry;
 
 pub use health::{
-    Health, HealthConfig, Observation, ProbeOutcome, SAMPLE_INTERVAL, Task, Verdict, watch_health,
+    Health, HealthConfig, Observation, ProbeKind, ProbeOutcome, SAMPLE_INTERVAL, Task, Verdict, watch_health,
 };
 pub use load::{
     EngineLoad, LoadConfig, LoadLearner, MAX_IN_FLIGHT_LEARNED_MIN, REPORT_AGE_MAX, ScrapeOutcome, watch_load,

@@ -3,3 +3,5 @@
 pub mod engine_metrics;
 pub mod http1;
 pub mod json;
+pub mod proxy_protocol;
+pub mod tls_hello;

@@ -2,7 +2,7 @@
 //!
 //! A [running](run) server has one worker thread a core, each with a relay beside it. `connection` reads
 //! requests in order, `request` holds the body and chooses a backend, `exchange` makes one try at it, `respond`
-//! passes the answer on or hands it to the relay.
+//! passes the answer on or hands it to the relay. `tcp` serves the L4 listeners.
 
 mod admin;
 mod body;
@@ -18,6 +18,7 @@ mod request;
 mod respond;
 mod retry;
 mod run;
+mod tcp;
 mod trace;
 mod upstream;
 mod worker;
@@ -28,3 +29,4 @@ pub use admin::{
 };
 pub use config::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, ServerConfig, Timeouts};
 pub use run::{RunError, Running, Stop, StopPhase, run};
+pub use tcp::{IpRange, ProxyHeader, TCP_BACKENDS_MAX, TcpConfig, TcpHash, TcpService, register_tcp_metrics};

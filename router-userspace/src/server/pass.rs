@@ -98,6 +98,7 @@ impl Pass<'_> {
             client: conn,
             upstream: upstream_conn,
             kind,
+            tunnel: None,
             chunked,
             client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
             backend: charge.backend().id,

@@ -160,7 +160,7 @@ fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan)
             metrics.clients_left_total.inc();
             After::Gone
         }
-        Outcome::UpstreamCut(_) | Outcome::Stopped => {
+        Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
             metrics.responses_cut_total.inc();
             if plan.forwarded == BodyKind::Close {
                 // A FIN would look like the end of the body.

@@ -10,7 +10,8 @@ use tokio::sync::watch;
 
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
-use super::worker::{Shared, Worker};
+use super::tcp::TcpService;
+use super::worker::{Door, Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
@@ -76,6 +77,8 @@ pub struct Running {
     pub decisions: Arc<DecisionLog>,
     /// Where it notes requests, if anywhere.
     pub access_log: Option<Arc<AccessLog>>,
+    /// The L4 listeners.
+    pub tcp: Vec<Arc<TcpService>>,
 }
 
 /// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
@@ -145,26 +148,21 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         metrics,
         decisions,
         access_log,
+        tcp,
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
     let kernel = load_kernel(&config, &metrics)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
-    let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+    let mut listeners = Listeners((0..count).map(|_| Vec::new()).collect());
     for addr in &config.listen {
-        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen {
-            addr: *addr,
-            source: cause,
-        })?;
-        addrs.push(
-            bound
-                .first()
-                .and_then(|listener| listener.local_addr().ok())
-                .unwrap_or(*addr),
-        );
-        for (worker, listener) in listeners.iter_mut().zip(bound) {
-            worker.push(listener);
+        addrs.push(listeners.bind(*addr, &Door::Http)?);
+    }
+    for service in &tcp {
+        for addr in &service.config().listen {
+            let at = listeners.bind(*addr, &Door::Tcp(Arc::clone(service)))?;
+            tracing::info!("tcp {} listening on {at}", service.config().name);
         }
     }
     let files = net::raise_file_limit().unwrap_or(1024);
@@ -198,7 +196,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         relays: Vec::new(),
         stop,
     };
-    for (index, listeners) in listeners.into_iter().enumerate() {
+    for (index, listeners) in listeners.0.into_iter().enumerate() {
         let kernel = kernel_relay(shared.kernel.as_ref(), index);
         let name = format!("relay-{index}");
         let relay = Relay::start(&name, relay_config.clone(), kernel, Arc::clone(&shared.metrics))
@@ -221,6 +219,22 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         server.workers.push(thread.map_err(RunError::Thread)?);
     }
     Ok(server)
+}
+
+/// The listeners of each worker.
+struct Listeners(Vec<Vec<(std::net::TcpListener, Door)>>);
+
+impl Listeners {
+    /// Binds `addr` once for each worker; says where it is, since the port asked for may be 0.
+    fn bind(&mut self, addr: SocketAddr, door: &Door) -> Result<SocketAddr, RunError> {
+        let bound =
+            net::bind_listeners(addr, self.0.len()).map_err(|source| RunError::Listen { addr, source })?;
+        let first = bound.first().and_then(|listener| listener.local_addr().ok());
+        for (worker, listener) in self.0.iter_mut().zip(bound) {
+            worker.push((listener, door.clone()));
+        }
+        Ok(first.unwrap_or(addr))
+    }
 }
 
 /// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.

@@ -11,7 +11,7 @@ mod machine;
 mod probes;
 mod stall;
 
-pub use config::HealthConfig;
+pub use config::{HealthConfig, ProbeKind};
 pub use driver::{SAMPLE_INTERVAL, watch_health};
 pub use machine::{Health, Observation, Task, Verdict};
 pub use probes::ProbeOutcome;

@@ -24,9 +24,14 @@ pub(super) fn whole(reading: &mut Reading, config: &mut Config, flags: &Flags) -
         flags,
         warnings: Vec::new(),
     };
+    if config.backends.is_empty() && !config.tcp.is_empty() {
+        // Nothing to serve HTTP from.
+        config.server.listen.clear();
+    }
     check.listeners(config);
     check.admin_token(config);
     check.backends(config);
+    check.tcp(config);
     check.times_and_sizes(config);
     check.warnings
 }
@@ -74,14 +79,28 @@ impl Check<'_> {
 
     /// No two listeners on one port.
     fn listeners(&mut self, config: &Config) {
-        let mut taken: Vec<(&str, SocketAddr)> = Vec::new();
-        let clients = config.server.listen.iter().map(|addr| ("listen", *addr));
-        let admin = config.admin.listen.map(|addr| ("admin", addr));
-        let metrics = config.admin.metrics.map(|addr| ("metrics", addr));
-        for (key, addr) in clients.chain(admin).chain(metrics) {
+        let mut taken: Vec<(String, SocketAddr)> = Vec::new();
+        let clients = config
+            .server
+            .listen
+            .iter()
+            .map(|addr| ("listen".to_owned(), *addr));
+        let admin = config.admin.listen.map(|addr| ("admin".to_owned(), addr));
+        let metrics = config.admin.metrics.map(|addr| ("metrics".to_owned(), addr));
+        let tcp = config.tcp.iter().enumerate().flat_map(|(index, tcp)| {
+            tcp.listen
+                .iter()
+                .map(move |addr| (format!("tcp[{index}].listen"), *addr))
+        });
+        for (key, addr) in clients.chain(admin).chain(metrics).chain(tcp) {
             if let Some((other, at)) = taken.iter().find(|(_, at)| collide(*at, addr)) {
                 let reason = format!("the same port as {other} ({at})");
-                self.fault(key, quoted(&addr), reason, "give each listener a port of its own");
+                self.fault(
+                    &key,
+                    quoted(&addr),
+                    reason,
+                    "give each listener a port of its own",
+                );
             }
             taken.push((key, addr));
         }
@@ -148,6 +167,34 @@ impl Check<'_> {
             } else {
                 self.warn(&key, value, reason, remedy);
             }
+        }
+    }
+
+    /// Names are unique where metrics need them to be; a listener isn't its own backend.
+    fn tcp(&mut self, config: &Config) {
+        let mut listeners: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut found: Vec<(String, Option<String>, String, &'static str)> = Vec::new();
+        for (index, tcp) in config.tcp.iter().enumerate() {
+            let key = format!("tcp[{index}]");
+            if let Some(first) = listeners.insert(&tcp.name, index) {
+                let reason = format!("the same name as tcp[{first}], so their metrics would be one");
+                found.push((key.clone(), quoted(&tcp.name), reason, "give each its own name"));
+            }
+            let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+            for (place, backend) in tcp.backends.iter().enumerate() {
+                let key = format!("{key}.backend[{place}]");
+                if tcp.listen.iter().any(|at| reaches(*at, backend.addr)) {
+                    let reason = "the listener itself".to_owned();
+                    found.push((key.clone(), quoted(&backend.addr), reason, ""));
+                }
+                if let Some(first) = names.insert(&backend.name, place) {
+                    let reason = format!("the same name as backend[{first}], so their metrics would be one");
+                    found.push((key, quoted(&backend.name), reason, "give each its own name"));
+                }
+            }
+        }
+        for (key, value, reason, remedy) in found {
+            self.fault(&key, value, reason, remedy);
         }
     }
 

@@ -34,6 +34,7 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     top.set("log_format", &mut config.log.format, choice(FORMATS));
     top.set("access_log", &mut config.access_log, access_log);
     let backends = top.tables("backend");
+    let tcp_tables = top.tables("tcp");
     let policy_table = top.table("policy");
     let limits_table = top.table("limits");
     let timeouts_table = top.table("timeouts");
@@ -42,6 +43,7 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     let load_table = top.table("load");
     top.finish();
     read_backends(reading, backends, config, resolve);
+    config.tcp = super::tcp::read(reading, tcp_tables, resolve);
     policy(named(reading, "policy", policy_table), &mut config.policy);
     limits(named(reading, "limits", limits_table), &mut config.server.limits);
     timeouts(
@@ -156,7 +158,7 @@ fn place(section: &mut Section<'_>, resolve: Resolve<'_>) -> Option<Endpoint> {
 }
 
 /// A name that can stand in a metric's label and in a log line as it is.
-fn backend_name(value: &Value) -> Result<String, Complaint> {
+pub(super) fn backend_name(value: &Value) -> Result<String, Complaint> {
     let name = text(value)?;
     let plain = name
         .bytes()

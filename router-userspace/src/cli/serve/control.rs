@@ -9,9 +9,14 @@ use prometheus_client::metrics::info::Info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig, LoadConfig, register_metrics, watch_health, watch_load};
+use crate::backend::{
+    BackendSet, HealthConfig, LoadConfig, ProbeKind, register_metrics, watch_health, watch_load,
+};
 use crate::cli::config::AdminSettings;
-use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
+use crate::server::{
+    AdminState, Guard, Scope, Stop, StopPhase, TcpService, bind_admin, listen_reason, register_tcp_metrics,
+    serve_admin,
+};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
@@ -28,6 +33,7 @@ pub(super) struct Parts {
     pub(super) decisions: Arc<DecisionLog>,
     pub(super) access_log: Option<Arc<AccessLog>>,
     pub(super) policy: &'static str,
+    pub(super) tcp: Vec<Arc<TcpService>>,
 }
 
 /// Why the control thread didn't start.
@@ -82,6 +88,16 @@ impl Control {
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::spawn(watch_signals(signals, phase));
+                    for service in &parts.tcp {
+                        let health = HealthConfig {
+                            probe: ProbeKind::Connect,
+                            ..parts.health.clone()
+                        };
+                        let watched = Arc::clone(service.backends());
+                        tokio::spawn(keep_watching("health", move || {
+                            watch_health(Arc::clone(&watched), health.clone())
+                        }));
+                    }
                     let (backends, health, load) = (parts.backends, parts.health, parts.load);
                     let watched = Arc::clone(&backends);
                     tokio::spawn(keep_watching("health", move || {
@@ -169,6 +185,7 @@ fn register(parts: &mut Parts) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "What runs", version);
     register_metrics(registry, Arc::clone(&parts.backends));
+    register_tcp_metrics(registry, parts.tcp.clone());
     if let Some(log) = &parts.access_log {
         log.register(registry);
     }

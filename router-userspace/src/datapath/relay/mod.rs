@@ -5,6 +5,7 @@ mod event_loop;
 mod kernel_side;
 mod poll;
 mod thread;
+mod tunnel;
 
 pub(crate) use carried::dechunk;
 pub use thread::{KernelRelay, Relay, RelayConfig, RelayHandle};
