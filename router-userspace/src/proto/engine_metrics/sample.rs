@@ -25,7 +25,7 @@ impl<'p> Sample<'p> {
             (&line[..0], &line[end..])
         };
         let mut words = rest
-            .split(|byte| byte.is_ascii_whitespace())
+            .split(u8::is_ascii_whitespace)
             .filter(|word| !word.is_empty());
         let value: f64 = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
         (value.is_finite() && value >= 0.0).then_some(Sample { labels, value })
