@@ -27,7 +27,7 @@ struct RankLoad {
 /// Reads the page; `None` where it is something else.
 ///
 /// # Source
-/// SGLang `python/sglang/srt/managers/io_struct.py` and its gateway's reader: one entry of `loads` a data-parallel rank.
+/// The fields that SGLang's gateway reads (`monitor.rs`); one entry of `loads` a data-parallel rank.
 #[must_use]
 pub fn parse_engine_loads(body: &[u8]) -> Option<EngineReport> {
     let Loads { loads } = serde_json::from_slice(body).ok()?;
