@@ -131,6 +131,14 @@ impl BackendCollector {
             help,
             told(|load| load.waiting.map(f64::from)),
         )?;
+        let help =
+            "Prompt tokens that wait inside the engine, neither computed nor cached, by its own report";
+        self.gauge(
+            e,
+            "engine_waiting_uncached_tokens",
+            help,
+            told(|load| load.waiting_uncached_tokens.map(|tokens| tokens as f64)),
+        )?;
         let help = "The share of the engine's KV memory in use, by its own report";
         self.gauge(e, "kv_usage_ratio", help, told(|load| load.kv_usage_ratio))?;
         let help = "Seconds since the engine's last report came";

@@ -7,6 +7,8 @@ pub struct LoadSnapshot {
     pub running: Option<u32>,
     /// Requests that wait for a place in it.
     pub waiting: Option<u32>,
+    /// Prompt tokens of those that are neither computed nor cached.
+    pub waiting_uncached_tokens: Option<u64>,
     /// The share of its KV memory in use, 0 to 1.
     pub kv_usage_ratio: Option<f64>,
     /// How long ago the report came.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::JoinSet;
 
 use super::LoadConfig;
@@ -11,7 +12,9 @@ use super::learner::LoadLearner;
 use super::outcome::ScrapeOutcome;
 use crate::backend::fetch::{Fetch, FetchError, KeptFetch, METRICS_BODY_BYTES_MAX};
 use crate::backend::{Backend, BackendSet};
-use crate::proto::engine_metrics::{EngineReport, parse_engine_metrics};
+use crate::proto::engine_metrics::{
+    ENGINE_LOADS_PATH, EngineKind, EngineReport, parse_engine_loads, parse_engine_metrics,
+};
 use crate::types::now;
 
 /// Readings of all engines together; with more engines than fit each is read less often.
@@ -46,29 +49,86 @@ pub async fn watch_load(set: Arc<BackendSet>, config: LoadConfig) {
 async fn read_for_ever(backend: Arc<Backend>, config: LoadConfig, interval: Duration) {
     let seed = now().0 ^ u64::from(backend.id.0) << 32;
     let mut learner = LoadLearner::new(interval, seed, now());
-    let mut fetch = KeptFetch::new(Fetch {
+    let fetch = KeptFetch::new(Fetch {
         addr: backend.config.addr,
         path: String::new(),
         connect_timeout: config.timeout,
         timeout: config.timeout,
         body_bytes_max: METRICS_BODY_BYTES_MAX,
     });
+    let mut reader = Reader {
+        fetch,
+        path: config.path,
+        loads: LoadsPage::Unasked,
+    };
     let mut told = None;
     loop {
         tokio::time::sleep(learner.due().since(now())).await;
         learner.begin(now());
-        let report = read(&mut fetch, &config.path).await;
+        let report = reader.read().await;
+        if report == Err(FetchError::Refused) {
+            // What comes back may be another version.
+            reader.loads = LoadsPage::Unasked;
+        }
         let outcome = take(&backend, &mut learner, report);
         backend.stats.load.count(outcome);
-        note_change(&backend, &config.path, &mut told, outcome);
+        note_change(&backend, &reader.path, &mut told, outcome);
     }
 }
 
-/// `None` = there is no such page.
-async fn read(fetch: &mut KeptFetch, path: &str) -> Result<Option<EngineReport>, FetchError> {
-    let page = fetch.get(path).await?;
-    let body = page.body.filter(|_| page.status == 200);
-    Ok(body.map(|body| parse_engine_metrics(&body)))
+/// Whether an engine has SGLang's page of loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoadsPage {
+    Unasked,
+    Offered,
+    Refused,
+}
+
+/// The pages of one engine.
+struct Reader {
+    fetch: KeptFetch,
+    path: String,
+    loads: LoadsPage,
+}
+
+impl Reader {
+    /// `None` = there is no page with a load. SGLang's page of loads is asked for where the metrics are SGLang's or
+    /// none: it is there without a flag, and says more.
+    async fn read(&mut self) -> Result<Option<EngineReport>, FetchError> {
+        let metrics = self.page(&self.path.clone()).await?;
+        let metrics = metrics.map(|body| parse_engine_metrics(&body));
+        let known = metrics.filter(EngineReport::has_load);
+        let worth = match known.and_then(|report| report.kind) {
+            Some(EngineKind::Vllm) => false,
+            Some(EngineKind::Sglang) => self.loads != LoadsPage::Refused,
+            None => true,
+        };
+        if !worth {
+            return Ok(metrics);
+        }
+        match self.page(ENGINE_LOADS_PATH).await {
+            Ok(body) => {
+                let loads = body.and_then(|body| parse_engine_loads(&body));
+                self.loads = if loads.is_some() {
+                    LoadsPage::Offered
+                } else {
+                    LoadsPage::Refused
+                };
+                Ok(match loads {
+                    Some(loads) => Some(metrics.unwrap_or_default().with_loads(&loads)),
+                    None => metrics,
+                })
+            }
+            // What the metrics said still stands.
+            Err(_) if known.is_some() => Ok(metrics),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn page(&mut self, path: &str) -> Result<Option<Bytes>, FetchError> {
+        let page = self.fetch.get(path).await?;
+        Ok(page.body.filter(|_| page.status == 200))
+    }
 }
 
 fn take(

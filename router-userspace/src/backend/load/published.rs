@@ -21,6 +21,7 @@ const UNKNOWN_U64: u64 = u64::MAX;
 pub struct EngineLoad {
     running: AtomicU32,
     waiting: AtomicU32,
+    waiting_uncached_tokens: AtomicU64,
     /// Bits of an `f64`; NaN = unknown.
     kv_usage_ratio: AtomicU64,
     block_tokens: AtomicU32,
@@ -41,6 +42,7 @@ impl Default for EngineLoad {
         EngineLoad {
             running: AtomicU32::new(UNKNOWN_U32),
             waiting: AtomicU32::new(UNKNOWN_U32),
+            waiting_uncached_tokens: AtomicU64::new(UNKNOWN_U64),
             kv_usage_ratio: AtomicU64::new(f64::NAN.to_bits()),
             block_tokens: AtomicU32::new(UNKNOWN_U32),
             capacity_tokens: AtomicU64::new(UNKNOWN_U64),
@@ -72,6 +74,7 @@ impl EngineLoad {
         }
         small(&self.running, report.running);
         small(&self.waiting, report.waiting);
+        large(&self.waiting_uncached_tokens, report.waiting_uncached_tokens);
         let usage = report.kv_usage_ratio.unwrap_or(f64::NAN);
         self.kv_usage_ratio.store(usage.to_bits(), Ordering::Relaxed);
         // Released behind the counts: whoever sees this time sees counts at least as new.
@@ -101,6 +104,7 @@ impl EngineLoad {
         Some(LoadSnapshot {
             running: known_u32(&self.running),
             waiting: known_u32(&self.waiting),
+            waiting_uncached_tokens: known_u64(&self.waiting_uncached_tokens),
             kv_usage_ratio: (!usage.is_nan()).then_some(usage),
             age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
         })

@@ -1,5 +1,7 @@
 //! The names that are read, in all their spellings.
 
+use super::EngineKind;
+
 /// What a known name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
@@ -44,25 +46,21 @@ impl Counter {
 }
 
 /// The meaning of a sample's name; `None` where it isn't read.
-pub(super) fn family(name: &[u8]) -> Option<Family> {
-    let (engine, rest) = match name.first()? {
-        b'v' => (Engine::Vllm, name.strip_prefix(b"vllm")?),
-        b's' => (Engine::Sglang, name.strip_prefix(b"sglang")?),
+pub(super) fn family(name: &[u8]) -> Option<(EngineKind, Family)> {
+    let (kind, rest) = match name.first()? {
+        b'v' => (EngineKind::Vllm, name.strip_prefix(b"vllm")?),
+        b's' => (EngineKind::Sglang, name.strip_prefix(b"sglang")?),
         _ => return None,
     };
     // Recorders that know no colon in names write an underscore.
     let (b':' | b'_', bare) = rest.split_first()? else {
         return None;
     };
-    match engine {
-        Engine::Vllm => vllm(bare),
-        Engine::Sglang => sglang(bare),
-    }
-}
-
-enum Engine {
-    Vllm,
-    Sglang,
+    let family = match kind {
+        EngineKind::Vllm => vllm(bare),
+        EngineKind::Sglang => sglang(bare),
+    };
+    Some((kind, family?))
 }
 
 fn vllm(bare: &[u8]) -> Option<Family> {

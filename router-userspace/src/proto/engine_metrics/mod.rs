@@ -4,22 +4,38 @@
 //! doesn't say is unknown, which is never the same as zero.
 
 mod families;
+mod loads;
 mod ranks;
 mod sample;
+
+pub use loads::{ENGINE_LOADS_PATH, parse_engine_loads};
 
 use families::{Counter, Family, family};
 use ranks::Ranks;
 use sample::Sample;
+
+/// Whose page it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineKind {
+    /// vLLM, or who uses its names.
+    Vllm,
+    /// SGLang.
+    Sglang,
+}
 
 /// The load of one engine as it reports it; `None` = it doesn't say.
 ///
 /// Counts of data-parallel ranks are summed, ratios averaged.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineReport {
+    /// Whose names it uses.
+    pub kind: Option<EngineKind>,
     /// Requests in the running batch.
     pub running: Option<u32>,
     /// Requests that wait for a place in it.
     pub waiting: Option<u32>,
+    /// Prompt tokens of those that are neither computed nor cached: the prefill work ahead of a newcomer.
+    pub waiting_uncached_tokens: Option<u64>,
     /// The share of KV memory in use, 0 to 1.
     pub kv_usage_ratio: Option<f64>,
     /// Prompt tokens processed since its start.
@@ -71,16 +87,17 @@ impl EngineReport {
 pub fn parse_engine_metrics(page: &[u8]) -> EngineReport {
     let mut ranks = Ranks::default();
     let mut counters = Counters::default();
-    let mut from = 0;
+    let (mut from, mut whose) = (0, None);
     for end in memchr::memchr_iter(b'\n', page).chain([page.len()]) {
         let line = &page[from..end];
         from = end + 1;
-        let Some(known) = sample::name(line).and_then(family) else {
+        let Some((kind, known)) = sample::name(line).and_then(family) else {
             continue;
         };
         let Some(sample) = Sample::parse(line) else {
             continue;
         };
+        whose.get_or_insert(kind);
         match known {
             Family::Gauge(gauge) => ranks.gauge(&sample, gauge),
             Family::Info => ranks.info(&sample),
@@ -89,6 +106,7 @@ pub fn parse_engine_metrics(page: &[u8]) -> EngineReport {
     }
     let mut report = ranks.report();
     counters.fill(&mut report);
+    report.kind = whose;
     report
 }
 

@@ -36,8 +36,10 @@ vllm:time_to_first_token_seconds_bucket{le="0.1"} 3
     assert_eq!(
         read(page),
         EngineReport {
+            kind: Some(EngineKind::Vllm),
             running: Some(7),
             waiting: Some(2),
+            waiting_uncached_tokens: None,
             kv_usage_ratio: Some(0.375),
             prompt_tokens_total: Some(111),
             generation_tokens_total: Some(7),
@@ -145,7 +147,11 @@ fn what_an_engine_does_not_know_is_unknown_and_not_zero() {
         "vllm:cache_config_info{block_size=\"0\",num_gpu_blocks=\"0\"} 1",
         "\u{fffd}\n{",
     ] {
-        assert_eq!(read(page), EngineReport::default(), "{page}");
+        let nothing = EngineReport {
+            kind: read(page).kind,
+            ..EngineReport::default()
+        };
+        assert_eq!(read(page), nothing, "{page}");
     }
 }
 
@@ -168,6 +174,47 @@ fn ranks_beyond_the_bound_are_left_out() {
     let line = |rank: u32| format!("vllm:num_requests_running{{engine=\"{rank}\"}} 1\n");
     let page: String = (0..2000).map(line).collect();
     assert_eq!(read(&page).running, Some(512));
+}
+
+#[test]
+fn loads_of_two_ranks_are_summed_and_put_over_the_metrics() {
+    let body = br#"{"timestamp":"x","dp_rank_count":2,"loads":[
+        {"dp_rank":0,"num_running_reqs":3,"num_waiting_reqs":1,"num_waiting_uncached_tokens":700,
+         "max_total_num_tokens":1000,"token_usage":0.5,"disaggregation":{"mode":"null"}},
+        {"dp_rank":1,"num_running_reqs":4,"num_waiting_reqs":0,"num_waiting_uncached_tokens":5,
+         "max_total_num_tokens":1000,"token_usage":0.25,"queues":null}]}"#;
+    let loads = parse_engine_loads(body).expect("a page of loads");
+    assert_eq!((loads.running, loads.waiting), (Some(7), Some(1)));
+    assert_eq!(loads.waiting_uncached_tokens, Some(705));
+    assert_eq!(
+        (loads.kv_usage_ratio, loads.capacity_tokens),
+        (Some(0.375), Some(2000))
+    );
+    let page = read("sglang:num_running_reqs 1\nsglang:page_size 64\nsglang:prompt_tokens_total 9\n");
+    let both = page.with_loads(&loads);
+    assert_eq!((both.running, both.block_tokens), (Some(7), Some(64)));
+    assert_eq!(both.prompt_tokens_total, Some(9));
+}
+
+#[test]
+fn what_is_no_page_of_loads_is_none() {
+    for body in [
+        "",
+        "# a comment\n",
+        "{}",
+        "[]",
+        r#"{"loads":[]}"#,
+        r#"{"loads":[{}]}"#,
+        r#"{"loads":[{"num_running_reqs":null}]}"#,
+        r#"{"loads":[{"num_running_reqs":-1}]}"#,
+        r#"{"loads":[{"num_running_reqs":"3"}]}"#,
+        r#"{"loads":[{"num_running_reqs":3}"#,
+        r#"{"detail":"Not Found"}"#,
+    ] {
+        assert_eq!(parse_engine_loads(body.as_bytes()), None, "{body}");
+    }
+    let partial = parse_engine_loads(br#"{"loads":[{"num_running_reqs":3.0}]}"#).expect("a load");
+    assert_eq!((partial.running, partial.waiting), (Some(3), None));
 }
 
 /// One sample as a generator makes it.
@@ -241,10 +288,16 @@ fn naive(samples: &[Made]) -> EngineReport {
         of_name.peek()?;
         Some(of_name.map(|sample| u64::from(sample.value)).sum())
     };
+    let known = |sample: &Made| {
+        sample.name.starts_with("vllm")
+            && !sample.name.ends_with("by_reason")
+            && !sample.name.contains("success")
+    };
     let mut usage = of("vllm:gpu_cache_usage_perc");
     usage.extend(of("vllm:kv_cache_usage_perc"));
     let mean = usage.values().sum::<f64>() / usage.len() as f64;
     EngineReport {
+        kind: samples.iter().any(known).then_some(EngineKind::Vllm),
         running: count("vllm:num_requests_running"),
         waiting: count("vllm:num_requests_waiting"),
         kv_usage_ratio: (!usage.is_empty()).then(|| mean.min(1.0)),
@@ -281,6 +334,7 @@ proptest! {
         for begin in ["vllm:num_requests_running", "vllm:cache_config_info{", "sglang_page_size{a=\"", "\n"] {
             let _ = parse_engine_metrics(&[begin.as_bytes(), &page].concat());
         }
+        let _ = parse_engine_loads(&page);
     }
 
     #[test]

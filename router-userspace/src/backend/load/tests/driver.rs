@@ -27,6 +27,9 @@ struct Page {
 
 struct Shared {
     answer: Mutex<String>,
+    /// What the page of loads answers.
+    loads: Mutex<String>,
+    loads_asked: AtomicUsize,
     connections: AtomicUsize,
     stop: AtomicBool,
 }
@@ -37,6 +40,8 @@ impl Page {
         let addr = listener.local_addr().expect("bound");
         let shared = Arc::new(Shared {
             answer: Mutex::new(answer),
+            loads: Mutex::new(self::answer("404 Not Found", "")),
+            loads_asked: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
         });
@@ -50,13 +55,20 @@ impl Page {
                 serving.connections.fetch_add(1, Ordering::SeqCst);
                 let mut stream = stream.expect("a connection");
                 let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
-                let mut line = String::new();
+                let (mut line, mut asked_for_loads) = (String::new(), false);
                 loop {
+                    asked_for_loads |= line.starts_with("GET /v1/loads");
                     line.clear();
                     match reader.read_line(&mut line) {
                         Ok(0) | Err(_) => break,
                         Ok(2) => {
-                            let answer = serving.answer.lock().expect("unpoisoned").clone();
+                            let place = if std::mem::take(&mut asked_for_loads) {
+                                serving.loads_asked.fetch_add(1, Ordering::SeqCst);
+                                &serving.loads
+                            } else {
+                                &serving.answer
+                            };
+                            let answer = place.lock().expect("unpoisoned").clone();
                             let written = stream.write_all(answer.as_bytes());
                             if written.is_err() || answer.contains("connection: close") {
                                 break;
@@ -76,6 +88,12 @@ impl Page {
 
     fn set(&self, answer: String) {
         *self.shared.answer.lock().expect("unpoisoned") = answer;
+    }
+}
+
+impl Page {
+    fn loads_asked(&self) -> usize {
+        self.shared.loads_asked.load(Ordering::SeqCst)
     }
 }
 
@@ -135,6 +153,7 @@ fn a_busy_engine_is_saturated_and_is_asked_on_one_connection() {
         until("ten reports", || count(&backend, ScrapeOutcome::Reported) >= 10).await;
         until("saturation", || backend.snapshot().saturated()).await;
         assert_eq!(page.shared.connections.load(Ordering::SeqCst), 1);
+        assert_eq!(page.loads_asked(), 0, "vLLM has no such page");
     });
 }
 
@@ -181,5 +200,37 @@ fn a_restart_shows_in_the_counters() {
         page.set(answer("200 OK", "vllm:generation_tokens_total 10\n"));
         let restarts = || backend.stats.load.restarts_total.load(Ordering::SeqCst);
         until("a restart", || restarts() == 1).await;
+    });
+}
+
+const SGLANG: &str = "sglang:num_running_reqs 7\nsglang:num_queue_reqs 1\nsglang:page_size 64\n";
+const LOADS: &str =
+    r#"{"loads":[{"num_running_reqs":9,"num_waiting_reqs":2,"num_waiting_uncached_tokens":300}]}"#;
+
+#[test]
+fn the_page_of_loads_is_put_over_the_metrics_of_sglang_or_stands_for_them() {
+    for (head, metrics, block) in [("200 OK", SGLANG, Some(64)), ("404 Not Found", "", None)] {
+        let page = Page::start(answer(head, metrics));
+        *page.shared.loads.lock().expect("unpoisoned") = answer("200 OK", LOADS);
+        beside_a_reader(&page, PATIENT, async |backend| {
+            let load = || backend.stats.load.snapshot(now());
+            until("its load", || {
+                load().is_some_and(|load| {
+                    (load.running, load.waiting, load.waiting_uncached_tokens)
+                        == (Some(9), Some(2), Some(300))
+                })
+            })
+            .await;
+            assert_eq!(backend.stats.load.block_tokens(), block);
+        });
+    }
+}
+
+#[test]
+fn an_sglang_without_the_page_of_loads_is_asked_for_it_once() {
+    let page = Page::start(answer("200 OK", SGLANG));
+    beside_a_reader(&page, PATIENT, async |backend| {
+        until("ten reports", || count(&backend, ScrapeOutcome::Reported) >= 10).await;
+        assert_eq!(page.loads_asked(), 1);
     });
 }
