@@ -29,6 +29,7 @@ mod message;
 mod metrics;
 mod random;
 mod router;
+mod soak;
 mod upstream;
 mod wire;
 
@@ -38,5 +39,6 @@ pub use message::{Body, Framing, Head, Message, chunked};
 pub use metrics::MetricsPage;
 pub use random::Random;
 pub use router::{Datapath, Router, RouterOptions, for_each_datapath};
+pub use soak::{SoakOptions, soak};
 pub use upstream::{PROBE_ANSWER, Upstream, UpstreamConn};
 pub use wire::{Closed, DEADLINE, Wire};
