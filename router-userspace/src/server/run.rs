@@ -17,7 +17,7 @@ use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
-use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
 use crate::types::now;
 
 /// Descriptors for other things than requests: listeners, rings, logs, the control thread.
@@ -241,6 +241,12 @@ fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel
         "streams go by {word} (datapath = \"{}\")",
         config.datapath.as_str()
     );
+    if let Some(kernel) = kernel.clone() {
+        metrics.kernel.set(move || KernelFigures {
+            connections: kernel.connections(),
+            counters: kernel.counters(),
+        });
+    }
     metrics.kernel_loaded.set(i64::from(kernel.is_some()));
     Ok(kernel)
 }

@@ -78,7 +78,12 @@ impl Carried {
     pub(super) fn client_interest(&self) -> Interest {
         let mut events = if self.down.is_empty() { 0 } else { OUT };
         if self.is_tunnel() {
-            if self.up.is_empty() && !self.client_ended {
+            let reads = self.up.is_empty() && !self.client_ended;
+            if self.upstream_ended && self.down.is_empty() && !reads {
+                // Its writing side is shut, so that the client's FIN makes a HUP, unread as it may be.
+                return Interest::Off;
+            }
+            if reads {
                 events |= IN;
             }
         } else if self.flow.client_fin_aborts {
@@ -227,7 +232,7 @@ impl Carried {
         let (chunks, ends_by_close) = match kind {
             FlowKind::Body(framing) => (framing.chunks(), framing.is_until_close()),
             FlowKind::Dechunked(framing) => (framing.chunks(), true),
-            FlowKind::Tunnel => (0, false),
+            FlowKind::Tunnel => (0, true),
         };
         if outcome != Outcome::Complete {
             // Out of the maps before they are shut down.
@@ -302,6 +307,13 @@ impl Carried {
     }
 
     pub(super) fn settle(&mut self) -> Next {
+        if let Some(outcome) = self.ending {
+            return if self.down.is_empty() {
+                Next::End(outcome)
+            } else {
+                Next::Wait
+            };
+        }
         if self.is_tunnel() {
             if self.upstream_ended && self.down.is_empty() {
                 net::shutdown(&self.flow.client, Shutdown::Write);
@@ -316,10 +328,7 @@ impl Carried {
                 Next::Wait
             };
         }
-        match self.ending {
-            Some(outcome) if self.down.is_empty() => Next::End(outcome),
-            _ => Next::Wait,
-        }
+        Next::Wait
     }
 
     fn send_down(&mut self, bytes: &[u8]) -> Result<(), Next> {
