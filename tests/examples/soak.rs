@@ -42,7 +42,11 @@ fn run() -> Result<String> {
         duration: Duration::from_secs(seconds.parse().context("SECONDS")?),
         clients: CLIENTS,
         pressure,
-        stall_max: if pressure > 0 { STALL_MAX_PRESSED } else { STALL_MAX },
+        stall_max: if pressure > 0 {
+            STALL_MAX_PRESSED
+        } else {
+            STALL_MAX
+        },
         progress: Some(PROGRESS),
     })
 }

@@ -95,7 +95,8 @@ impl Answer {
             self.trailers = vec![("X-Usage".to_owned(), format!("{}", random.next_u64()))];
         }
         for (name, value) in &self.trailers {
-            self.raw.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+            self.raw
+                .extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
         }
         self.raw.extend_from_slice(b"\r\n");
     }
@@ -109,7 +110,10 @@ impl Answer {
         let Some((start, before)) = index.checked_sub(1).map(|index| self.chunks[index]) else {
             return 0;
         };
-        let next = self.chunks.get(index).map_or(self.body.len(), |(_, before)| *before);
+        let next = self
+            .chunks
+            .get(index)
+            .map_or(self.body.len(), |(_, before)| *before);
         (before + raw - start).min(next)
     }
 

@@ -66,13 +66,22 @@ pub(super) enum Manners {
     /// A small receive buffer, read a bit at a time.
     Slow,
     /// Reads up to this byte of the body, then nothing for a while.
-    Stops { at: usize, pause_ms: u64 },
+    Stops {
+        at: usize,
+        pause_ms: u64,
+    },
     /// Reads nothing for longer than the router waits.
     Never,
     /// Leaves after so many bytes of its request.
-    LeavesSending { at: usize, how: How },
+    LeavesSending {
+        at: usize,
+        how: How,
+    },
     /// Leaves after so many bytes of the answer's body; 0 = before its head.
-    LeavesReading { at: usize, how: How },
+    LeavesReading {
+        at: usize,
+        how: How,
+    },
 }
 
 /// One request.
@@ -168,7 +177,6 @@ impl Case {
         Some(Case::new(seed, id.parse().ok()?, Kind::of(kind)?))
     }
 
-
     /// The answer's framing as an HTTP client of this request sees it.
     pub(super) fn client_framing(&self) -> Framing {
         match self.answer.framing {
@@ -185,9 +193,7 @@ fn fault(random: &mut Random, kind: Kind, answer: &Answer) -> Fault {
     match random.up_to(99) {
         0..=2 => Fault::BeforeHead,
         3..=4 => Fault::At(1 + random.up_to(answer.head_bytes - 2)),
-        5..=9 if in_body => {
-            Fault::At(answer.head_bytes + random.up_to(raw - answer.head_bytes - 1))
-        }
+        5..=9 if in_body => Fault::At(answer.head_bytes + random.up_to(raw - answer.head_bytes - 1)),
         // At the last chunk above all, where the count of what is in flight is taken down.
         10..=13 if in_body => Fault::At(raw - 1 - random.up_to(4.min(raw - answer.head_bytes - 1))),
         14..=17 => Fault::Behind,
@@ -234,13 +240,7 @@ const PATHS: &[&str] = &[
 ];
 
 /// The request's bytes, and its body alone.
-fn request(
-    random: &mut Random,
-    id: u64,
-    kind: Kind,
-    method: &str,
-    http10: bool,
-) -> (Vec<u8>, Vec<u8>) {
+fn request(random: &mut Random, id: u64, kind: Kind, method: &str, http10: bool) -> (Vec<u8>, Vec<u8>) {
     let upload = if method == "POST" {
         upload(random)
     } else {
@@ -248,9 +248,15 @@ fn request(
     };
     let path = PATHS[random.up_to(PATHS.len() - 1)];
     let version = if http10 { "1.0" } else { "1.1" };
-    let mut out = format!("{method} {path}?case={id}&kind={} HTTP/{version}\r\nHost: soak\r\n", kind.word());
+    let mut out = format!(
+        "{method} {path}?case={id}&kind={} HTTP/{version}\r\nHost: soak\r\n",
+        kind.word()
+    );
     for index in 0..random.up_to(3) {
-        out.push_str(&format!("X-Filler-{index}: {}\r\n", "f".repeat(random.up_to(400))));
+        out.push_str(&format!(
+            "X-Filler-{index}: {}\r\n",
+            "f".repeat(random.up_to(400))
+        ));
     }
     if kind == Kind::Tunnel {
         out.push_str("Connection: Upgrade\r\nUpgrade: websocket\r\n");

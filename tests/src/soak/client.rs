@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::answer::Answer;
-use super::case::{Case, How, Kind, Manners};
+use super::case::{Case, Fault, How, Kind, Manners};
 use super::judge::{End, judge};
 use super::live::{Live, Shared};
 use super::reader::Reader;
@@ -88,7 +88,7 @@ fn session(shared: &Shared, target: Target, mut link: Link, random: &mut Random)
         sent += count;
         let batch: Vec<(Case, Arc<Live>)> = (0..count)
             .map(|_| {
-                let case = Case::new(shared.seed, shared.next_id(), kind);
+                let case = next_case(shared, target, kind);
                 let live = shared.begin(case.id);
                 (case, live)
             })
@@ -100,6 +100,16 @@ fn session(shared: &Shared, target: Target, mut link: Link, random: &mut Random)
         match kept {
             Some(kept) if !target.direct => link = kept,
             _ => return,
+        }
+    }
+}
+
+/// The next case; nobody ends the silence of an engine that is spoken to directly.
+fn next_case(shared: &Shared, target: Target, kind: Kind) -> Case {
+    loop {
+        let case = Case::new(shared.seed, shared.next_id(), kind);
+        if !(target.direct && matches!(case.fault, Fault::Silent(_))) {
+            return case;
         }
     }
 }
@@ -124,7 +134,14 @@ fn exchange(
     first_live.note_asked();
     let sent_all = send(&link.stream, &bytes[..until], random).is_ok();
     if let Manners::LeavesSending { how, .. } = first.manners {
-        return leave(shared, first, first_live, link, Reader::new(first.method, Vec::new()), how);
+        return leave(
+            shared,
+            first,
+            first_live,
+            link,
+            Reader::new(first.method, Vec::new()),
+            how,
+        );
     }
     for (case, live) in batch {
         shared.counts.requests.one();
@@ -327,14 +344,20 @@ fn leave(
 fn expect_close(shared: &Shared, case: &Case, link: &mut Link) {
     if !link.ahead.is_empty() {
         let count = link.ahead.len();
-        shared.fail(format!("{}: {count} bytes behind an answer that closes", describe(case)));
+        shared.fail(format!(
+            "{}: {count} bytes behind an answer that closes",
+            describe(case)
+        ));
         return;
     }
     match (&link.stream).read(&mut [0; 1]) {
         Ok(0) => {}
         Ok(_) => shared.fail(format!("{}: bytes behind an answer that closes", describe(case))),
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            shared.fail(format!("{}: an answer announced a close that doesn't come", describe(case)));
+            shared.fail(format!(
+                "{}: an answer announced a close that doesn't come",
+                describe(case)
+            ));
         }
         // A reset closes as well.
         Err(_) => {}

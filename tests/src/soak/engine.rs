@@ -18,7 +18,9 @@ use crate::upstream::PROBE_ANSWER;
 use crate::wire::Wire;
 
 /// Times that an engine pauses in one answer.
-const PAUSES_MAX: usize = 30;
+const PAUSES_MAX: usize = 60;
+/// Answers up to this size come token by token where they are paced.
+const TOKENS_BYTES_MAX: usize = 20_000;
 /// How long an engine is away when it restarts.
 const AWAY: Duration = Duration::from_millis(300);
 /// How long a silent engine waits for the router to give up.
@@ -109,7 +111,10 @@ fn serve(stream: TcpStream, shared: &Shared, state: &State) {
     // Between requests a connection may end in any way.
     while let Ok(Some(head)) = wire.head() {
         let Some(case) = Case::of_target(shared.seed, head.target()) else {
-            let probe = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", PROBE_ANSWER.len());
+            let probe = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
+                PROBE_ANSWER.len()
+            );
             if wire.send(&[probe.as_bytes(), PROBE_ANSWER].concat()).is_err() {
                 return;
             }
@@ -200,11 +205,19 @@ impl Serving<'_> {
                 }
                 let next = self.send(wire, usize::MAX)?;
                 thread::sleep(Duration::from_millis(self.random.up_to(3) as u64));
-                Ok(if self.case.engine_resets { Next::Reset } else { next_close(next) })
+                Ok(if self.case.engine_resets {
+                    Next::Reset
+                } else {
+                    next_close(next)
+                })
             }
             Fault::Refuses(status) => {
                 let (raw, body) = Answer::refusal(self.case.id, status);
-                let raw = if self.case.method == "HEAD" { &raw[..raw.len() - body.len()] } else { &raw[..] };
+                let raw = if self.case.method == "HEAD" {
+                    &raw[..raw.len() - body.len()]
+                } else {
+                    &raw[..]
+                };
                 wire.send(raw)?;
                 Ok(Next::Keep)
             }
@@ -222,7 +235,11 @@ impl Serving<'_> {
 
     fn die(&self, how: &AtomicBool) -> Next {
         how.store(true, Ordering::Release);
-        if self.case.engine_resets { Next::Reset } else { Next::Close }
+        if self.case.engine_resets {
+            Next::Reset
+        } else {
+            Next::Close
+        }
     }
 
     /// Answers first, then takes what still comes.
@@ -251,7 +268,11 @@ impl Serving<'_> {
     /// Sends the answer up to byte `until` of it, cut and paced as the case says.
     fn send(&mut self, wire: &mut Wire, until: usize) -> Result<Next> {
         let answer = &self.case.answer;
-        let end = if self.case.method == "HEAD" { answer.head_bytes } else { answer.raw.len() };
+        let end = if self.case.method == "HEAD" {
+            answer.head_bytes
+        } else {
+            answer.raw.len()
+        };
         let whole = until >= end;
         let raw = &answer.raw[..until.min(end)];
         let max = Answer::write_max(&mut self.random, raw.len());
@@ -259,19 +280,28 @@ impl Serving<'_> {
         let (mut sent, mut pauses) = (0, 0);
         for part in self.random.split(raw, max) {
             if (self.dead)() {
-                let how = if sent < answer.head_bytes { &self.live.died_early } else { &self.live.cut };
+                let how = if sent < answer.head_bytes {
+                    &self.live.died_early
+                } else {
+                    &self.live.cut
+                };
                 how.store(true, Ordering::Release);
                 return Ok(Next::Reset);
             }
             if !whole && sent + part.len() == raw.len() {
                 // Known before the client can see it.
-                let how = if until < answer.head_bytes { &self.live.died_early } else { &self.live.cut };
+                let how = if until < answer.head_bytes {
+                    &self.live.died_early
+                } else {
+                    &self.live.cut
+                };
                 how.store(true, Ordering::Release);
             }
             wire.send(part)?;
             sent += part.len();
             self.live.note_sent(answer.payload_at(sent));
-            if paced && pauses < PAUSES_MAX && self.random.up_to(3) == 0 {
+            let pause = paced && pauses < PAUSES_MAX;
+            if pause && (raw.len() <= TOKENS_BYTES_MAX || self.random.up_to(3) == 0) {
                 pauses += 1;
                 thread::sleep(Duration::from_millis(self.random.up_to(3) as u64));
             }

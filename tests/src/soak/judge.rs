@@ -43,7 +43,11 @@ pub(super) fn judge(
         ));
     }
     let Some(head) = &reader.head else {
-        return if lenient { Ok(()) } else { Err(format!("no answer: {end:?}")) };
+        return if lenient {
+            Ok(())
+        } else {
+            Err(format!("no answer: {end:?}"))
+        };
     };
     let Some(of) = head.one("x-case") else {
         return own(shared, case, live, head, end, lenient);
@@ -96,7 +100,11 @@ fn refusal(
     lenient: bool,
 ) -> Result<(), String> {
     if case.fault != Fault::Refuses(head.status()) {
-        return Err(format!("status {} instead of {}", head.status(), case.answer.status));
+        return Err(format!(
+            "status {} instead of {}",
+            head.status(),
+            case.answer.status
+        ));
     }
     let (_, body) = Answer::refusal(case.id, head.status());
     let whole = case.method == "HEAD" || reader.body == body;
@@ -146,7 +154,11 @@ fn engines(
             if ended || (lenient && reader.until_close()) {
                 return Ok(());
             }
-            Err(format!("a clean end after {} of {} bytes", reader.body.len(), want.len()))
+            Err(format!(
+                "a clean end after {} of {} bytes",
+                reader.body.len(),
+                want.len()
+            ))
         }
         _ if lenient => Ok(()),
         _ if cut || case.manners == Manners::Never => {

@@ -165,7 +165,12 @@ fn drive(options: &SoakOptions, shared: &Shared, router: &Router, engines: &[Eng
                 && now >= at
             {
                 say_at = Some(now + interval);
-                println!("{:4} s  {}; {}", started.elapsed().as_secs(), shared.counts, watch.now());
+                println!(
+                    "{:4} s  {}; {}",
+                    started.elapsed().as_secs(),
+                    shared.counts,
+                    watch.now()
+                );
             }
         }
         shared.stop();
@@ -195,9 +200,17 @@ fn paths(router: &Router) -> String {
             )
         })
         .collect();
+    let events: Vec<String> = ["streamed", "redirected", "ended", "pass_unread", "events_lost"]
+        .iter()
+        .map(|event| {
+            let label = format!("event=\"{event}\"");
+            format!("{event} {}", value("warmpath_kernel_events_total", &label))
+        })
+        .collect();
     format!(
-        "{}; {} spills, {} full relay queues, {} waits for body memory, {} retries, {} retries denied",
+        "{}; kernel: {}\n{} spills, {} full relay queues, {} waits for body memory, {} retries, {} retries denied",
         flows.join(", "),
+        events.join(", "),
         value("warmpath_kernel_spills_total", ""),
         value("warmpath_relay_queue_full_total", ""),
         value("warmpath_body_waits_total", ""),

@@ -54,7 +54,6 @@ impl Reader {
         self.phase == Phase::Close
     }
 
-
     /// What was read behind the answer.
     pub(super) fn into_ahead(mut self) -> Vec<u8> {
         self.ahead.split_off(self.at)
@@ -76,7 +75,10 @@ impl Reader {
     }
 
     fn through(&mut self, mark: &[u8]) -> Option<Vec<u8>> {
-        let at = self.rest().windows(mark.len()).position(|window| window == mark)?;
+        let at = self
+            .rest()
+            .windows(mark.len())
+            .position(|window| window == mark)?;
         let found = self.rest()[..at + mark.len()].to_vec();
         self.at += found.len();
         Some(found)
@@ -146,7 +148,9 @@ impl Reader {
                 if line.is_empty() {
                     self.phase = Phase::Done;
                 } else {
-                    let (name, value) = line.split_once(": ").with_context(|| format!("trailer {line:?}"))?;
+                    let (name, value) = line
+                        .split_once(": ")
+                        .with_context(|| format!("trailer {line:?}"))?;
                     self.trailers.push((name.to_owned(), value.to_owned()));
                 }
             }

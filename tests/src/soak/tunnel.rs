@@ -50,7 +50,13 @@ impl Plan {
             random.bytes(count)
         };
         let (up, down) = (bytes(), bytes());
-        let ends = [End::Client, End::Engine, End::Both, End::ClientResets, End::EngineResets];
+        let ends = [
+            End::Client,
+            End::Engine,
+            End::Both,
+            End::ClientResets,
+            End::EngineResets,
+        ];
         Plan {
             up,
             down,
@@ -155,7 +161,10 @@ impl Side<'_> {
             Err(Trouble::Wrong(what) | Trouble::Broken(what)) => return Err(anyhow::anyhow!(what)),
             Err(Trouble::Stalled) => return Err(anyhow::anyhow!("a stall")),
             Ok(count) if count < self.expected.len() => {
-                return Err(anyhow::anyhow!("ended after {count} of {} bytes", self.expected.len()));
+                return Err(anyhow::anyhow!(
+                    "ended after {count} of {} bytes",
+                    self.expected.len()
+                ));
             }
             Ok(_) => {}
         }

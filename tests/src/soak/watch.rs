@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::live::lock;
+use crate::gate::wait_until;
 use crate::router::Router;
 
 /// How often the process is looked at.
@@ -37,11 +38,17 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of an idle router.
+    /// Of an idle router, once its threads have begun: they take their files after the port is known.
     pub(super) fn new(router: &Router) -> Watch {
+        let mut files = 0;
+        wait_until("the router's threads have begun", || {
+            thread::sleep(SAMPLE_INTERVAL);
+            let before = std::mem::replace(&mut files, open_files(router.pid()));
+            before == files
+        });
         Watch {
             pid: router.pid(),
-            files_before: open_files(router.pid()),
+            files_before: files,
             resident: Mutex::default(),
         }
     }
@@ -65,7 +72,6 @@ impl Watch {
         loop {
             let left = self.left(router);
             if left.is_empty() || Instant::now() > deadline {
-                if !left.is_empty() { let _ = std::process::Command::new("sh").args(["-c", &format!("ls -l /proc/{}/fd >&2; ss -tnpae | grep pid={} >&2", self.pid, self.pid)]).status(); }
                 return left;
             }
             thread::sleep(SAMPLE_INTERVAL);
@@ -84,7 +90,10 @@ impl Watch {
         // The page itself takes a connection or two.
         let files = open_files(self.pid);
         if files > self.files_before + 2 {
-            left.push(format!("{files} open files, {} before the soak", self.files_before));
+            left.push(format!(
+                "{files} open files, {} before the soak",
+                self.files_before
+            ));
         }
         left
     }
