@@ -14,6 +14,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 pub struct KernelFigures {
     /// Engine and client connections in its maps.
     pub connections: (usize, usize),
+    /// Streams that it has now, over all backends.
+    pub in_flight: u64,
     /// Its program's counters by name.
     pub counters: Vec<(&'static str, u64)>,
 }
@@ -51,6 +53,11 @@ impl Collector for KernelSource {
             let count = i64::try_from(count).unwrap_or(i64::MAX);
             ConstGauge::new(count).encode(family.encode_family(&[("side", side)])?)?;
         }
+        let help = "Streams that the kernel path has now";
+        let in_flight = i64::try_from(figures.in_flight).unwrap_or(i64::MAX);
+        let encoder_in_flight =
+            encoder.encode_descriptor("kernel_in_flight", help, None, MetricType::Gauge)?;
+        ConstGauge::new(in_flight).encode(encoder_in_flight)?;
         let help = "What the kernel path's program counted, by event";
         let mut family = encoder.encode_descriptor("kernel_events", help, None, MetricType::Counter)?;
         for (event, count) in figures.counters {

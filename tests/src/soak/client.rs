@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::answer::Answer;
 use super::case::{Case, Fault, How, Kind, Manners};
 use super::judge::{End, judge};
-use super::live::{Live, Shared};
+use super::live::{Live, Phase, Shared};
 use super::reader::Reader;
 use super::tunnel;
 use crate::random::Random;
@@ -23,6 +23,8 @@ const PIPELINED_MAX: usize = 5;
 const SMALL_BUFFER: usize = 4 << 10;
 /// Pauses of a slow reader in one answer.
 const SLOW_PAUSES_MAX: usize = 300;
+/// The longest pause before a request in a calm phase, in ms.
+const CALM_PAUSE_MS: usize = 600;
 /// How long a client that never reads waits: longer than the router's `client_write`.
 const NEVER_READS: Duration = Duration::from_millis(5500);
 
@@ -93,6 +95,9 @@ fn session(shared: &Shared, target: Target, mut link: Link, random: &mut Random)
                 (case, live)
             })
             .collect();
+        if !shared.in_phase(Phase::Rush) {
+            thread::sleep(Duration::from_millis(random.up_to(CALM_PAUSE_MS) as u64));
+        }
         let kept = exchange(shared, target, link, &batch, random);
         for (case, _) in &batch {
             shared.end(case.id);
@@ -284,10 +289,11 @@ fn receive(
         }
         let measured = case.manners == Manners::Reads && !link.small && reader.body.len() > before;
         if measured && live.tries.load(Ordering::Acquire) == 1 {
-            let delays = if target.direct {
-                &shared.counts.direct
-            } else {
-                &shared.counts.delays
+            let calm = shared.in_phase(Phase::Calm);
+            let delays = match (target.direct, calm) {
+                (true, _) => &shared.counts.direct,
+                (false, true) => &shared.counts.calm_delays,
+                (false, false) => &shared.counts.delays,
             };
             if let Some(delay) = live.under_way(before) {
                 delays.note(delay);

@@ -82,6 +82,9 @@ pub(super) struct Counts {
     pub(super) delays: Delays,
     /// The same without a router between: what this host does by itself.
     pub(super) direct: Delays,
+    /// Those of calm phases.
+    pub(super) calm_delays: Delays,
+    pub(super) calm_request_delays: Delays,
     /// From a request without a body to its arrival at an engine.
     pub(super) request_delays: Delays,
     pub(super) direct_requests: Delays,
@@ -112,8 +115,13 @@ impl Counts {
     /// The delays, beside those of this host alone.
     pub(super) fn stalls(&self) -> String {
         format!(
-            "answers: {}\n  (direct: {})\nrequests: {}\n  (direct: {})",
-            self.delays, self.direct, self.request_delays, self.direct_requests
+            "answers: calm {}\n  in a rush {}\n  direct {}\nrequests: calm {}\n  in a rush {}\n  direct {}",
+            self.calm_delays,
+            self.delays,
+            self.direct,
+            self.calm_request_delays,
+            self.request_delays,
+            self.direct_requests
         )
     }
 }

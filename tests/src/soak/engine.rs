@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::answer::Answer;
 use super::case::{Case, Fault, Kind};
-use super::live::{Live, Shared};
+use super::live::{Live, Phase, Shared};
 use super::tunnel;
 use crate::message::Head;
 use crate::random::Random;
@@ -228,6 +228,8 @@ impl Serving<'_> {
         let Some(delay) = self.live.asked() else { return };
         if head.one("x-direct").is_some() {
             self.shared.counts.direct_requests.note(delay);
+        } else if self.shared.in_phase(Phase::Calm) {
+            self.shared.counts.calm_request_delays.note(delay);
         } else {
             self.shared.counts.request_delays.note(delay);
         }

@@ -50,6 +50,17 @@ impl Live {
     }
 }
 
+/// How clients send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Without a pause.
+    Rush,
+    /// With pauses, while what was begun before ends.
+    Settle,
+    /// With pauses.
+    Calm,
+}
+
 /// What all threads of a soak share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -59,6 +70,7 @@ pub(super) struct Shared {
     pub(super) counts: Counts,
     next_id: AtomicU64,
     stop: AtomicBool,
+    phase: AtomicU32,
     live: Mutex<HashMap<u64, Arc<Live>>>,
     failures: Mutex<Vec<String>>,
 }
@@ -71,6 +83,7 @@ impl Shared {
             counts: Counts::default(),
             next_id: AtomicU64::new(1),
             stop: AtomicBool::new(false),
+            phase: AtomicU32::new(Phase::Rush as u32),
             live: Mutex::default(),
             failures: Mutex::default(),
         }
@@ -87,6 +100,14 @@ impl Shared {
 
     pub(super) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u32, Ordering::Relaxed);
+    }
+
+    pub(super) fn in_phase(&self, phase: Phase) -> bool {
+        self.phase.load(Ordering::Relaxed) == phase as u32
     }
 
     /// A request begins.

@@ -16,19 +16,17 @@ mod reader;
 mod tunnel;
 mod watch;
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::random::Random;
 use crate::router::{Datapath, Router, RouterOptions};
 use client::Target;
 use engine::Engine;
-use live::Shared;
+use live::{Phase, Shared};
 use pressure::Pressure;
 use watch::{SAMPLE_INTERVAL, Watch};
 
@@ -37,6 +35,12 @@ const ENGINES: usize = 4;
 const DIRECT_EVERY: usize = 12;
 /// How often an engine dies and comes back.
 const RESTART_INTERVAL: Duration = Duration::from_secs(3);
+/// How long clients send without a pause.
+const RUSH: Duration = Duration::from_millis(4500);
+/// How long what they have begun takes to end.
+const SETTLE: Duration = Duration::from_millis(1000);
+/// How long delays are measured.
+const CALM: Duration = Duration::from_millis(2500);
 /// Of the requests, the share that may meet a kept connection that died under them.
 const UNEXPLAINED_SHARE_MAX: f64 = 0.02;
 
@@ -65,12 +69,13 @@ const CONFIG: &str = r#"
 name = "power_of_two"
 [limits]
 body_buffer_bytes = "64KiB"
-body_buffers_total_bytes = "2MiB"
+body_buffers_total_bytes = "512KiB"
 short_answer_bytes_max = "2KiB"
 relay_queue_max = 2
 idle_upstreams_max = 4
 kernel_flow_bytes_max = "64KiB"
 kernel_flows_bytes_max = "1MiB"
+kernel_events_bytes = "4KiB"
 [timeouts]
 stream_idle = "2s"
 client_write = "3s"
@@ -96,8 +101,7 @@ pub fn soak(options: &SoakOptions) -> Result<String> {
     let engines = (0..ENGINES)
         .map(|_| Engine::start(&shared))
         .collect::<Result<Vec<_>>>()?;
-    let config = ConfigFile::new(options)?;
-    let mut router = RouterOptions::new(options.datapath, &[]).arguments(&["--config", config.path()?]);
+    let mut router = RouterOptions::new(options.datapath, &[]).config(CONFIG);
     for engine in &engines {
         router = router.backend(engine.address());
     }
@@ -154,6 +158,7 @@ fn drive(options: &SoakOptions, shared: &Shared, router: &Router, engines: &[Eng
         while started.elapsed() < options.duration && !shared.stopped() {
             thread::sleep(SAMPLE_INTERVAL);
             watch.sample();
+            shared.set_phase(phase(started.elapsed()));
             let now = Instant::now();
             if now >= restart_at {
                 restart_at = now + RESTART_INTERVAL;
@@ -175,6 +180,19 @@ fn drive(options: &SoakOptions, shared: &Shared, router: &Router, engines: &[Eng
         }
         shared.stop();
     });
+}
+
+/// The phase at this time of the soak. Rush and calm take turns: clients that send without a pause find the faults,
+/// calm ones tell of delays.
+fn phase(at: Duration) -> Phase {
+    let in_cycle = at.as_millis() % (RUSH + SETTLE + CALM).as_millis();
+    if in_cycle < RUSH.as_millis() {
+        Phase::Rush
+    } else if in_cycle < (RUSH + SETTLE).as_millis() {
+        Phase::Settle
+    } else {
+        Phase::Calm
+    }
 }
 
 /// Requests that failed for no reason that their case knows of are few.
@@ -217,32 +235,4 @@ fn paths(router: &Router) -> String {
         value("warmpath_retries_total", ""),
         value("warmpath_retries_denied_total", "")
     )
-}
-
-/// The router's configuration as a file, removed with the value.
-struct ConfigFile(PathBuf);
-
-impl ConfigFile {
-    fn new(options: &SoakOptions) -> Result<ConfigFile> {
-        let name = format!(
-            "warmpath-soak-{}-{}-{}.toml",
-            std::process::id(),
-            options.seed,
-            options.datapath.name()
-        );
-        let path = std::env::temp_dir().join(name);
-        fs::write(&path, CONFIG).with_context(|| path.display().to_string())?;
-        Ok(ConfigFile(path))
-    }
-
-    fn path(&self) -> Result<&str> {
-        self.0.to_str().context("a temporary folder with a plain name")
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        // A file that is gone already is as good.
-        let _ = fs::remove_file(&self.0);
-    }
 }

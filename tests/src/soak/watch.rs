@@ -27,6 +27,7 @@ const NOTHING_LEFT: &[&str] = &[
     "warmpath_flows",
     "warmpath_body_buffer_bytes",
     "warmpath_kernel_connections",
+    "warmpath_kernel_in_flight",
 ];
 
 /// Samples of resident memory and open files.

@@ -214,12 +214,10 @@ fn tunnels_wait_for_a_place_in_a_full_relay_queue() {
             conn.closed()?;
             Ok(())
         });
-        let file = std::env::temp_dir().join(format!("warmpath-test-queue-{}.toml", std::process::id()));
-        std::fs::write(&file, "[limits]\nrelay_queue_max = 1\n").expect("a temporary file");
         let router = RouterOptions::new(datapath, &[&upstream])
-            .arguments(&["--workers", "1", "--config", file.to_str().expect("a plain name")])
+            .arguments(&["--workers", "1"])
+            .config("[limits]\nrelay_queue_max = 1\n")
             .start();
-        std::fs::remove_file(&file).expect("is there");
         let mut clients: Vec<Client> = (0..64).map(|_| Client::connect(router.address())).collect();
         for client in &mut clients {
             client.send(UPGRADE);
