@@ -2,7 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
@@ -86,6 +88,7 @@ pub struct RouterOptions {
     backends: Vec<String>,
     paths: &'static str,
     arguments: Vec<String>,
+    config: Option<String>,
 }
 
 impl RouterOptions {
@@ -100,6 +103,7 @@ impl RouterOptions {
                 .collect(),
             paths: "all",
             arguments: Vec::new(),
+            config: None,
         }
     }
 
@@ -125,6 +129,13 @@ impl RouterOptions {
         self
     }
 
+    /// A configuration file with this text.
+    #[must_use]
+    pub fn config(mut self, text: &str) -> RouterOptions {
+        self.config = Some(text.to_owned());
+        self
+    }
+
     /// Starts it and waits until it listens.
     ///
     /// # Panics
@@ -146,6 +157,10 @@ impl RouterOptions {
             command.args(["--backend", &format!("http://{backend}")]);
         }
         command.args(&self.arguments);
+        let file = self.config.as_deref().map(ConfigFile::new);
+        if let Some(file) = &file {
+            command.arg("--config").arg(&file.0);
+        }
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -180,6 +195,26 @@ impl RouterOptions {
             .last()
             .unwrap_or("no reason given")
             .to_owned())
+    }
+}
+
+/// A configuration as a file, removed with the value: the router reads it once, before it listens.
+struct ConfigFile(PathBuf);
+
+impl ConfigFile {
+    fn new(text: &str) -> ConfigFile {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("warmpath-test-{}-{count}.toml", std::process::id()));
+        std::fs::write(&path, text).expect("a temporary file");
+        ConfigFile(path)
+    }
+}
+
+impl Drop for ConfigFile {
+    fn drop(&mut self) {
+        // A file that is gone already is as good.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

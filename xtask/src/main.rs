@@ -9,6 +9,7 @@ mod metrics;
 mod plan;
 mod process;
 mod setup;
+mod soak;
 mod test;
 mod workspace;
 
@@ -68,6 +69,24 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
+    /// Put the router between clients and engines that misbehave, and check every byte and that nothing is left.
+    Soak {
+        /// How long, over each datapath.
+        #[arg(long, value_name = "S", default_value_t = soak::SECONDS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
+        seconds: u64,
+        /// The seed of all that is drawn; printed, the clock's where it isn't given.
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        /// Who carries the streams.
+        #[arg(long, value_enum, default_value_t = soak::Datapath::Both)]
+        datapath: soak::Datapath,
+        /// Beside 48 busy threads of other load.
+        #[arg(long)]
+        pressure: bool,
+        /// With optimised builds.
+        #[arg(long)]
+        release: bool,
+    },
     /// Check the layer table of STYLE.md over the sources.
     Layers,
 }
@@ -107,6 +126,19 @@ fn run(command: Command) -> Result<ExitCode> {
                 None => println!("No BPF toolchain: the kernel path is left out of builds."),
             }
         }
+        Command::Soak {
+            seconds,
+            seed,
+            datapath,
+            pressure,
+            release,
+        } => soak::run(&soak::Options {
+            seconds,
+            seed,
+            datapath,
+            pressure,
+            release,
+        })?,
         Command::Layers => println!("{}", layers::check(&workspace::root())?),
     }
     Ok(ExitCode::SUCCESS)

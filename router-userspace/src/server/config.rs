@@ -69,6 +69,8 @@ pub struct Limits {
     pub kernel_flow_bytes_max: u64,
     /// The same for all streams together; beyond it none is given to the kernel.
     pub kernel_flows_bytes_max: u64,
+    /// Bytes of one relay's ring of events from the kernel path; what doesn't fit is found up to 50 ms later.
+    pub kernel_events_bytes: u32,
 }
 
 impl Default for Limits {
@@ -85,6 +87,7 @@ impl Default for Limits {
             idle_upstreams_max: 256,
             kernel_flow_bytes_max: 256 << 10,
             kernel_flows_bytes_max: 1 << 30,
+            kernel_events_bytes: 64 << 10,
         }
     }
 }

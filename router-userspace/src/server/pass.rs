@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 use std::pin::pin;
+use std::time::Duration;
 
 use router_common::framing::Progress as MessageProgress;
 use tokio::sync::oneshot;
@@ -13,12 +14,16 @@ use super::trace::Trace;
 use super::upstream::Upstream;
 use super::worker::Worker;
 use crate::backend::Charge;
-use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, dechunk};
+use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, RelayHandle, dechunk};
 use crate::net::{self, Conn};
 use crate::types::now;
 
 /// Bytes asked for by one read of a body that a worker copies.
 const COPY_READ_BYTES: usize = 64 << 10;
+/// How long a tunnel waits for a place in a full relay queue; the relay empties it in a turn of its loop.
+const RELAY_WAIT: Duration = Duration::from_secs(5);
+/// How often it asks.
+const RELAY_POLL: Duration = Duration::from_millis(1);
 
 /// The connections that came back, and how it went.
 pub(super) struct Ended {
@@ -105,7 +110,7 @@ impl Pass<'_> {
             progress: charge.backend().progress(),
             done,
         };
-        match worker.relay.hand_over(flow) {
+        match hand_over(&worker.relay, flow).await {
             Ok(()) => {
                 let Ok(end) = end.await else {
                     return Ended {
@@ -243,6 +248,18 @@ impl Pass<'_> {
                 MessageProgress::Failed(error) => return (Outcome::UpstreamCut(error.reason()), total),
             }
         }
+    }
+}
+
+/// Hands a flow over. A tunnel waits for a place in the queue, since a worker can't carry it; all else comes back.
+async fn hand_over(relay: &RelayHandle, mut flow: Flow) -> Result<(), Flow> {
+    let deadline = Instant::now() + RELAY_WAIT;
+    loop {
+        match relay.hand_over(flow) {
+            Err(back) if matches!(back.kind, FlowKind::Tunnel) && Instant::now() < deadline => flow = back,
+            done => return done,
+        }
+        tokio::time::sleep(RELAY_POLL).await;
     }
 }
 

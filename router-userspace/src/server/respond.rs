@@ -95,7 +95,7 @@ pub(super) async fn answer(
     let ahead = (bytes.len() - head_length) as u64;
     if client.link.write(bytes).await.is_err() {
         worker.shared.metrics.clients_left_total.inc();
-        return After::Gone;
+        return cut(client, plan);
     }
     trace.carried(ahead, "worker");
     if plan.chunked {
@@ -156,17 +156,22 @@ fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan)
         Outcome::Complete if plan.unread => After::Linger(client),
         Outcome::Complete if plan.close => After::Close(client),
         Outcome::Complete => After::Keep(client),
-        Outcome::ClientLeft => {
-            metrics.clients_left_total.inc();
-            After::Gone
-        }
-        Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
-            metrics.responses_cut_total.inc();
-            if plan.forwarded == BodyKind::Close {
-                // A FIN would look like the end of the body.
-                client.reset();
-            }
-            After::Gone
+        Outcome::ClientLeft | Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
+            match outcome {
+                // It may only have taken nothing for too long, and read on.
+                Outcome::ClientLeft => metrics.clients_left_total.inc(),
+                _ => metrics.responses_cut_total.inc(),
+            };
+            cut(client, plan)
         }
     }
+}
+
+/// Closes so that what was sent doesn't look whole.
+fn cut(client: Client, plan: Plan) -> After {
+    if plan.forwarded == BodyKind::Close {
+        // A FIN would look like the end of the body.
+        client.reset();
+    }
+    After::Gone
 }

@@ -18,7 +18,7 @@ use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
-use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
 use crate::types::now;
 
 /// Descriptors for other things than requests: listeners, rings, logs, the control thread.
@@ -152,7 +152,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
-    let kernel = load_kernel(&config, &metrics)?;
+    let kernel = load_kernel(&config, &metrics, &backends)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners = Listeners((0..count).map(|_| Vec::new()).collect());
@@ -238,10 +238,15 @@ impl Listeners {
 }
 
 /// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
-fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+fn load_kernel(
+    config: &ServerConfig,
+    metrics: &Metrics,
+    backends: &Arc<BackendSet>,
+) -> Result<Option<Kernel>, RunError> {
     let limits = kernel::Limits {
         flow_bytes_max: config.limits.kernel_flow_bytes_max,
         total_bytes_max: config.limits.kernel_flows_bytes_max,
+        events_bytes: config.limits.kernel_events_bytes,
     };
     let kernel = match config.datapath {
         DatapathMode::Kernel => {
@@ -255,6 +260,18 @@ fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel
         "streams go by {word} (datapath = \"{}\")",
         config.datapath.as_str()
     );
+    if let Some(kernel) = kernel.clone() {
+        let backends = Arc::clone(backends);
+        metrics.kernel.set(move || KernelFigures {
+            connections: kernel.connections(),
+            in_flight: backends
+                .backends
+                .iter()
+                .map(|backend| u64::from(kernel.in_flight(backend.id)))
+                .sum(),
+            counters: kernel.counters(),
+        });
+    }
     metrics.kernel_loaded.set(i64::from(kernel.is_some()));
     Ok(kernel)
 }

@@ -9,6 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::kernel::KernelSource;
+
 /// Why the router itself answered, instead of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnError {
@@ -141,6 +143,8 @@ pub struct Metrics {
     pub kernel_loaded: Gauge,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
+    /// What the kernel path's maps say.
+    pub kernel: KernelSource,
 }
 
 impl Default for Metrics {
@@ -180,6 +184,7 @@ impl Metrics {
             relay_queue_full_total: Counter::default(),
             kernel_loaded: Gauge::default(),
             kernel_spills_total: Counter::default(),
+            kernel: KernelSource::default(),
             registry: Registry::default(),
         };
         let r = &mut registry;
@@ -295,6 +300,7 @@ impl Metrics {
             "Kernel flows given back to userspace by the memory limit",
             metrics.kernel_spills_total.clone(),
         );
+        r.register_collector(Box::new(metrics.kernel.clone()));
         Metrics { registry, ..metrics }
     }
 

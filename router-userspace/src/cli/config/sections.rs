@@ -236,6 +236,11 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         &mut limits.kernel_flows_bytes_max,
         bytes(64 << 10..=1 << 44),
     );
+    section.set(
+        "kernel_events_bytes",
+        &mut limits.kernel_events_bytes,
+        bytes(4 << 10..=1 << 20),
+    );
     section.finish();
 }
 

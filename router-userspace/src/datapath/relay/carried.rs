@@ -227,7 +227,7 @@ impl Carried {
         let (chunks, ends_by_close) = match kind {
             FlowKind::Body(framing) => (framing.chunks(), framing.is_until_close()),
             FlowKind::Dechunked(framing) => (framing.chunks(), true),
-            FlowKind::Tunnel => (0, false),
+            FlowKind::Tunnel => (0, true),
         };
         if outcome != Outcome::Complete {
             // Out of the maps before they are shut down.
@@ -239,7 +239,7 @@ impl Carried {
             } else {
                 net::shutdown(&upstream, Shutdown::Both);
             }
-            if ends_by_close || tunnel.is_some() {
+            if ends_by_close {
                 // A FIN would look like the end of the body.
                 net::reset_on_close(&client);
             }

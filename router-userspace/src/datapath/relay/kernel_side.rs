@@ -27,7 +27,10 @@ pub(super) enum Mode {
     Kernel,
     /// Nobody: what the kernel redirected is on its way into the client's socket, and a write would overtake it.
     Draining {
+        /// When it last took some of it.
         since: Micros,
+        /// Bytes that waited at the last look.
+        waiting: u64,
         look_at: Micros,
         looks: usize,
     },
@@ -100,6 +103,7 @@ impl Carried {
         }
         self.mode = Mode::Draining {
             since: at,
+            waiting: u64::MAX,
             look_at: at,
             looks: 0,
         };
@@ -127,6 +131,7 @@ impl Carried {
     pub(super) fn look(&mut self, at: Micros) -> Next {
         let Mode::Draining {
             since,
+            waiting,
             look_at,
             looks,
         } = self.mode
@@ -147,10 +152,12 @@ impl Carried {
                 }
                 self.settle()
             }
-            Ok(Drain::Waiting(_)) => {
+            Ok(Drain::Waiting(now_waiting)) => {
                 let wait = DRAIN_WAITS[looks.min(DRAIN_WAITS.len() - 1)];
                 self.mode = Mode::Draining {
-                    since,
+                    // A slow client has its time anew whenever it takes some.
+                    since: if now_waiting < waiting { at } else { since },
+                    waiting: now_waiting,
                     look_at: at + wait,
                     looks: looks + 1,
                 };
