@@ -1,5 +1,6 @@
 //! Developer commands: what a newcomer, a developer and CI type.
 
+mod bench;
 mod bpf;
 mod conformance;
 mod demo;
@@ -70,6 +71,15 @@ enum Command {
     },
     /// Check the layer table of STYLE.md over the sources.
     Layers,
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// What Warmpath, HAProxy and nginx add to streams and requests, in CPU and delay, in one interleaved run.
+    Datapath(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode> {
                 None => println!("No BPF toolchain: the kernel path is left out of builds."),
             }
         }
+        Command::Bench(Bench::Datapath(options)) => bench::datapath(&options)?,
         Command::Layers => println!("{}", layers::check(&workspace::root())?),
     }
     Ok(ExitCode::SUCCESS)

@@ -137,6 +137,9 @@ pub struct Metrics {
     pub upstreams_reused_total: Counter,
     /// Flows that a full relay queue left on their worker.
     pub relay_queue_full_total: Counter,
+    relay_scheduling: Family<ClassLabel, Gauge>,
+    /// Times that a real-time relay had run too long and went among the ordinary threads.
+    pub relay_step_downs_total: Counter,
     /// 1 while the kernel path is loaded and used.
     pub kernel_loaded: Gauge,
     /// Spills: kernel flows given back to userspace by the memory limit.
@@ -178,6 +181,8 @@ impl Metrics {
             upstreams_opened_total: Counter::default(),
             upstreams_reused_total: Counter::default(),
             relay_queue_full_total: Counter::default(),
+            relay_scheduling: Family::default(),
+            relay_step_downs_total: Counter::default(),
             kernel_loaded: Gauge::default(),
             kernel_spills_total: Counter::default(),
             registry: Registry::default(),
@@ -282,6 +287,16 @@ impl Metrics {
             metrics.relay_queue_full_total.clone(),
         );
         r.register(
+            "relay_scheduling",
+            "Relays running, by the scheduling that the host granted",
+            metrics.relay_scheduling.clone(),
+        );
+        r.register(
+            "relay_step_downs",
+            "Times that a real-time relay had run too long and went among the ordinary threads",
+            metrics.relay_step_downs_total.clone(),
+        );
+        r.register(
             "kernel_loaded",
             "1 while the kernel path is loaded and used",
             metrics.kernel_loaded.clone(),
@@ -351,6 +366,16 @@ impl Metrics {
         self.chunked_bytes_total
             .get_or_create(&PathLabel { path })
             .inc_by(bytes);
+    }
+
+    /// A relay runs, by the scheduling that was granted (`fifo`, `slice`, `normal`).
+    pub fn relay_scheduled(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).inc();
+    }
+
+    /// Such a relay has ended.
+    pub fn relay_ended(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).dec();
     }
 
     /// For what other layers register beside these (backends, health, datapath).

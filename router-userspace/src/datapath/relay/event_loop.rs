@@ -12,6 +12,7 @@ use slab::Slab;
 use super::carried::{Carried, IN, Next};
 use super::kernel_side::Mode;
 use super::poll::{Interest, Poll};
+use super::scheduling::{Change, Guard, SchedulingClass, set_fifo, thread_cpu};
 use super::thread::{KernelRelay, RelayConfig};
 use crate::datapath::kernel::{Event, EventRing, FlowId, SWEEP_INTERVAL as NEWS_SWEEP_INTERVAL};
 use crate::datapath::{Flow, FlowKind, Outcome};
@@ -20,8 +21,8 @@ use crate::types::{Micros, now};
 
 /// Bytes that one turn of one flow may receive.
 const TURN_BYTES: usize = 64 << 10;
-/// Events taken from the kernel at once.
-const EVENTS_MAX: usize = 256;
+/// Events taken from the kernel at once: what a turn may do before a real-time relay looks at its clock again.
+const EVENTS_MAX: usize = 64;
 /// How often the time limits of all flows are looked at.
 const LIMITS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a relay without flows sleeps.
@@ -147,7 +148,8 @@ impl Loop {
     }
 
     /// Carries flows until the relay is stopped.
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(&mut self, class: SchedulingClass) {
+        let mut guard = (class == SchedulingClass::Fifo).then(|| Guard::new(now(), thread_cpu()));
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         while !self.queue.stopped() {
             let timeout = self.next_due().since(now());
@@ -166,8 +168,25 @@ impl Loop {
                 self.take_in(at);
             }
             self.look_after(at);
+            if let Some(guard) = &mut guard {
+                self.heed(guard.turn(now(), thread_cpu));
+            }
         }
         self.end_all();
+    }
+
+    /// Changes the thread's scheduling as the guard says.
+    fn heed(&self, change: Change) {
+        let fifo = match change {
+            Change::None => return,
+            Change::StepDown => {
+                self.metrics.relay_step_downs_total.inc();
+                false
+            }
+            Change::StepUp => true,
+        };
+        // Refused only where the host has withdrawn what it granted; the relay then goes on as it is.
+        let _ = set_fifo(fifo);
     }
 
     /// When something is to be done even if no event comes.

@@ -4,7 +4,9 @@ mod carried;
 mod event_loop;
 mod kernel_side;
 mod poll;
+mod scheduling;
 mod thread;
 
 pub(crate) use carried::dechunk;
+pub use scheduling::{RelayPriority, SchedulingClass};
 pub use thread::{KernelRelay, Relay, RelayConfig, RelayHandle};
