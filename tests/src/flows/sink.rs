@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -40,6 +40,7 @@ pub struct StreamLoad {
 
 struct Stream {
     socket: TcpStream,
+    answered: bool,
     carry: Vec<u8>,
 }
 
@@ -48,6 +49,7 @@ struct Seen {
     chunks: u64,
     bytes: u64,
     closed: u64,
+    refused: u64,
     delay_ns: Histogram<u64>,
 }
 
@@ -75,6 +77,7 @@ pub fn run_streams(load: &StreamLoad) -> Result<Value> {
         sink.read_until(begin + step * (index as u64 + 1))?;
     }
     sink.read_until(begin + warmup)?;
+    ensure!(sink.seen.refused == 0, "{} streams were refused", sink.seen.refused);
     sink.seen = Seen::new()?;
     let memory_open = resident_bytes(&load.memory_of);
     let (started, cpu) = (now_ns(), Reading::now(&load.processes));
@@ -126,6 +129,7 @@ impl Seen {
             chunks: 0,
             bytes: 0,
             closed: 0,
+            refused: 0,
             delay_ns: Histogram::new_with_bounds(1, DELAY_MAX_NS, 3).context("histogram")?,
         })
     }
@@ -156,6 +160,7 @@ impl Sink {
         self.poll.add(socket.as_raw_fd(), self.streams.len(), IN)?;
         self.streams.push(Some(Stream {
             socket,
+            answered: false,
             carry: Vec::new(),
         }));
         Ok(())
@@ -189,6 +194,10 @@ impl Sink {
             Ok(Some(count)) => {
                 let (now, seen) = (now_ns(), &mut self.seen);
                 let bytes = &self.buffer[..carried + count];
+                if !stream.answered {
+                    stream.answered = true;
+                    seen.refused += u64::from(!bytes.starts_with(b"HTTP/1.1 200"));
+                }
                 let rest = self.times.find(bytes, |sent| {
                     seen.chunks += 1;
                     seen.delay_ns.saturating_record(now.saturating_sub(sent));

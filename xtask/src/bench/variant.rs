@@ -111,7 +111,7 @@ impl Bed {
         let backends: String = self
             .backends
             .iter()
-            .map(|addr| format!("[[backend]]\nurl = \"http://{addr}\"\n"))
+            .map(|addr| format!("[[backend]]\nurl = \"http://{addr}\"\nmax_in_flight = 100000\n"))
             .collect();
         // The prompt key is computed for every request, as in production.
         let text = format!(
@@ -164,9 +164,9 @@ impl Bed {
         let file = fill(HAPROXY, &self.values(&folder, http, tcp), &folder, "haproxy.cfg")?;
         let mut command = aid("haproxy", aided);
         command.arg("-db").arg("-f").arg(file);
-        let service = Service::start(names[0], &mut command, &log)?;
-        wait_listening(http)?;
-        wait_listening(tcp)?;
+        let mut service = Service::start(names[0], &mut command, &log)?;
+        wait_listening(&mut service, http)?;
+        wait_listening(&mut service, tcp)?;
         let processes = processes(service.id());
         let mut service = Some(service);
         for (name, target) in names.into_iter().zip([http, tcp]) {
@@ -196,8 +196,8 @@ impl Bed {
         )?;
         let mut command = aid("nginx", aided);
         command.arg("-c").arg(file);
-        let service = Service::start(name, &mut command, &log)?;
-        wait_listening(listen)?;
+        let mut service = Service::start(name, &mut command, &log)?;
+        wait_listening(&mut service, listen)?;
         self.variants.push(Variant {
             name,
             target: listen,
@@ -267,9 +267,10 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-fn wait_listening(addr: SocketAddr) -> Result<()> {
+fn wait_listening(service: &mut Service, addr: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + LISTENS;
     while TcpStream::connect(addr).is_err() {
+        service.must_be_running()?;
         ensure!(Instant::now() < deadline, "nothing listens on {addr}");
         thread::sleep(Duration::from_millis(20));
     }
