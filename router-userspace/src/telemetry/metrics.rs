@@ -66,6 +66,8 @@ pub enum CopyReason {
     MapFull,
     /// An upgraded connection.
     Tunnel,
+    /// The kernel's workers get no CPU.
+    HopStalled,
 }
 
 impl CopyReason {
@@ -78,6 +80,7 @@ impl CopyReason {
             CopyReason::InsertRefused => "insert_refused",
             CopyReason::MapFull => "map_full",
             CopyReason::Tunnel => "tunnel",
+            CopyReason::HopStalled => "hop_stalled",
         }
     }
 }
@@ -142,6 +145,10 @@ pub struct Metrics {
     pub relay_step_downs_total: Counter,
     /// 1 while the kernel path is loaded and used.
     pub kernel_loaded: Gauge,
+    /// Relays that give nothing to the kernel, since redirected bytes stood still.
+    pub kernel_hop_stalled: Gauge,
+    /// Times that redirected bytes stood still.
+    pub kernel_hop_stalls_total: Counter,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
 }
@@ -184,6 +191,8 @@ impl Metrics {
             relay_scheduling: Family::default(),
             relay_step_downs_total: Counter::default(),
             kernel_loaded: Gauge::default(),
+            kernel_hop_stalled: Gauge::default(),
+            kernel_hop_stalls_total: Counter::default(),
             kernel_spills_total: Counter::default(),
             registry: Registry::default(),
         };
@@ -300,6 +309,16 @@ impl Metrics {
             "kernel_loaded",
             "1 while the kernel path is loaded and used",
             metrics.kernel_loaded.clone(),
+        );
+        r.register(
+            "kernel_hop_stalled",
+            "Relays that give nothing to the kernel, since redirected bytes stood still",
+            metrics.kernel_hop_stalled.clone(),
+        );
+        r.register(
+            "kernel_hop_stalls",
+            "Times that redirected bytes stood still",
+            metrics.kernel_hop_stalls_total.clone(),
         );
         r.register(
             "kernel_spills",

@@ -77,7 +77,11 @@ pub fn run_streams(load: &StreamLoad) -> Result<Value> {
         sink.read_until(begin + step * (index as u64 + 1))?;
     }
     sink.read_until(begin + warmup)?;
-    ensure!(sink.seen.refused == 0, "{} streams were refused", sink.seen.refused);
+    ensure!(
+        sink.seen.refused == 0,
+        "{} streams were refused",
+        sink.seen.refused
+    );
     sink.seen = Seen::new()?;
     let memory_open = resident_bytes(&load.memory_of);
     let (started, cpu) = (now_ns(), Reading::now(&load.processes));

@@ -10,6 +10,7 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::carried::{Carried, IN, Next};
+use super::hop_turns::Hop;
 use super::kernel_side::Mode;
 use super::poll::{Interest, Poll};
 use super::scheduling::{Change, Guard, SchedulingClass, set_fifo, thread_cpu};
@@ -69,6 +70,7 @@ pub(super) struct News {
     /// For each [`FlowId`] the slab's key + 1; 0 = none of this relay's.
     keys: Vec<u32>,
     next_sweep: Micros,
+    pub(super) hop: Hop,
 }
 
 impl News {
@@ -85,6 +87,7 @@ impl News {
             ring,
             keys: Vec::new(),
             next_sweep: Micros(0),
+            hop: Hop::default(),
         })
     }
 
@@ -103,8 +106,8 @@ impl News {
 }
 
 /// A flow in the slab, with what epoll is told of its two sockets.
-struct Entry {
-    carried: Carried,
+pub(super) struct Entry {
+    pub(super) carried: Carried,
     client_interest: Interest,
     upstream_interest: Interest,
     path: &'static str,
@@ -114,10 +117,10 @@ struct Entry {
 pub(super) struct Loop {
     poll: Poll,
     queue: Queue,
-    news: Option<News>,
+    pub(super) news: Option<News>,
     config: RelayConfig,
-    metrics: Arc<Metrics>,
-    flows: Slab<Entry>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) flows: Slab<Entry>,
     /// Flows whose client is being waited for; few at a time.
     draining: Vec<usize>,
     next_limits: Micros,
@@ -232,9 +235,9 @@ impl Loop {
 
     /// The way that a flow begins on, and the count of why it isn't the kernel's.
     fn path_of(&self, flow: &Flow) -> &'static str {
-        if self.news.is_none() {
+        let Some(news) = &self.news else {
             return "copy";
-        }
+        };
         let reason = match &flow.kind {
             FlowKind::Tunnel => CopyReason::Tunnel,
             FlowKind::Dechunked(_) => CopyReason::Framing,
@@ -242,6 +245,7 @@ impl Loop {
             FlowKind::Body(_) if flow.upstream_slot.is_none() || flow.client_slot.is_none() => {
                 CopyReason::InsertRefused
             }
+            FlowKind::Body(_) if !news.hop.is_open() => CopyReason::HopStalled,
             FlowKind::Body(_) => return "kernel",
         };
         self.metrics.count_copy_flow(reason);
@@ -278,13 +282,18 @@ impl Loop {
         self.told = told;
     }
 
-    fn act(&mut self, key: usize, step: impl FnOnce(&mut Carried, &mut [u8]) -> Next) {
+    pub(super) fn act(&mut self, key: usize, step: impl FnOnce(&mut Carried, &mut [u8]) -> Next) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        match step(&mut entry.carried, &mut self.buffer) {
+        let next = step(&mut entry.carried, &mut self.buffer);
+        let seen = entry.carried.kernel.seen.take();
+        match next {
             Next::Wait => self.watch(key),
             Next::End(outcome) => self.end(key, outcome),
+        }
+        if let Some(seen) = seen {
+            self.hop_seen(key, seen, now());
         }
     }
 
@@ -293,8 +302,11 @@ impl Loop {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        if let Some(news) = &self.news {
-            entry.carried.try_arm(news.at.relay);
+        if let Some(news) = &mut self.news {
+            let at = now();
+            if news.hop.may_arm(at) && entry.carried.try_arm(news.at.relay) {
+                news.hop.armed(key, at);
+            }
         }
         if matches!(entry.carried.mode, Mode::Draining { .. }) && !self.draining.contains(&key) {
             self.draining.push(key);
@@ -362,6 +374,7 @@ impl Loop {
                 .kernel
                 .sweep_dirty(news.at.relay, |flow, event| told.push((flow, event)));
             self.act_on_news(at);
+            self.watch_hop(at);
         }
         if at >= self.next_limits {
             self.next_limits = at + LIMITS_INTERVAL;

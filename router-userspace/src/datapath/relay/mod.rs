@@ -2,6 +2,8 @@
 
 mod carried;
 mod event_loop;
+mod hop;
+mod hop_turns;
 mod kernel_side;
 mod poll;
 mod scheduling;
