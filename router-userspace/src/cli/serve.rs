@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::config::{Config, Flags, Loaded, Origin, load, resolve_by_system};
 use super::{Exit, complain};
 use crate::backend::BackendSet;
+use crate::datapath::kernel::KernelCell;
 use crate::server::{self, RunError, Running};
 use crate::telemetry::{AccessLog, AccessLogTarget, DecisionLog, Metrics, init_log};
 use control::{Control, Parts};
@@ -95,6 +96,7 @@ fn start(config: Config) -> Result<(), Failure> {
     let backends = Arc::new(BackendSet::new(config.backends));
     let metrics = Metrics::new();
     let decisions = Arc::new(DecisionLog::default());
+    let kernel = KernelCell::default();
     let control = Control::start(Parts {
         admin: config.admin,
         health: config.health,
@@ -102,6 +104,7 @@ fn start(config: Config) -> Result<(), Failure> {
         metrics,
         decisions: Arc::clone(&decisions),
         access_log: access_log.clone(),
+        kernel: kernel.clone(),
         policy: config.policy.kind.name(),
     })?;
     let (metrics, stop) = (control.metrics(), control.stop());
@@ -111,6 +114,7 @@ fn start(config: Config) -> Result<(), Failure> {
         metrics,
         decisions,
         access_log,
+        kernel,
     };
     let done = server::run(config.server, parts, stop);
     control.finish();

@@ -13,7 +13,7 @@ use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
-use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
+use crate::datapath::kernel::{self, Kernel, KernelCell, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig, SchedulingClass};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
@@ -76,6 +76,8 @@ pub struct Running {
     pub decisions: Arc<DecisionLog>,
     /// Where it notes requests, if anywhere.
     pub access_log: Option<Arc<AccessLog>>,
+    /// Where the loaded kernel path is made known.
+    pub kernel: KernelCell,
 }
 
 /// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
@@ -145,10 +147,14 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         metrics,
         decisions,
         access_log,
+        kernel: kernel_cell,
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
     let kernel = load_kernel(&config, &metrics)?;
+    if let Some(kernel) = &kernel {
+        kernel_cell.set(kernel.clone());
+    }
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();

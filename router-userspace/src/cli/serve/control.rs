@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::backend::{BackendSet, HealthConfig, register_metrics, watch_health};
 use crate::cli::config::AdminSettings;
+use crate::datapath::kernel::KernelCell;
 use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
@@ -26,6 +27,7 @@ pub(super) struct Parts {
     pub(super) metrics: Metrics,
     pub(super) decisions: Arc<DecisionLog>,
     pub(super) access_log: Option<Arc<AccessLog>>,
+    pub(super) kernel: KernelCell,
     pub(super) policy: &'static str,
 }
 
@@ -161,6 +163,7 @@ fn register(parts: &mut Parts) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "What runs", version);
     register_metrics(registry, Arc::clone(&parts.backends));
+    parts.kernel.register(registry);
     if let Some(log) = &parts.access_log {
         log.register(registry);
     }
