@@ -24,6 +24,7 @@
 
 mod binary;
 mod client;
+pub mod flows;
 mod gate;
 mod message;
 mod metrics;

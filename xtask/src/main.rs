@@ -1,5 +1,6 @@
 //! Developer commands: what a newcomer, a developer and CI type.
 
+mod bench;
 mod bpf;
 mod conformance;
 mod demo;
@@ -89,6 +90,15 @@ enum Command {
     },
     /// Check the layer table of STYLE.md over the sources.
     Layers,
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// What Warmpath, HAProxy and nginx add to streams and requests, in CPU and delay, in one interleaved run.
+    Datapath(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -139,6 +149,7 @@ fn run(command: Command) -> Result<ExitCode> {
             pressure,
             release,
         })?,
+        Command::Bench(Bench::Datapath(options)) => bench::datapath(&options)?,
         Command::Layers => println!("{}", layers::check(&workspace::root())?),
     }
     Ok(ExitCode::SUCCESS)

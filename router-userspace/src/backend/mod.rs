@@ -14,5 +14,6 @@ pub use load::{
 };
 pub use metrics::register_metrics;
 pub use registry::{
-    Backend, BackendConfig, BackendSet, BackendStats, Charge, MAX_IN_FLIGHT_UNKNOWN, MAX_WAITING_DEFAULT,
+    Backend, BackendConfig, BackendSet, BackendStats, Carried, CarriedBy, Charge, MAX_IN_FLIGHT_UNKNOWN,
+    MAX_WAITING_DEFAULT,
 };

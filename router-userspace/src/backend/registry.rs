@@ -44,6 +44,8 @@ pub struct BackendStats {
     pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
     pub requests_total: AtomicU64,
+    /// What each way has carried of its answers, by [`CarriedBy`].
+    pub carried: [Carried; 3],
     /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
     pub answers_total: [AtomicU64; 3],
     /// Connections that could not be opened.
@@ -56,6 +58,26 @@ pub struct BackendStats {
     pub last_probe_us: AtomicU64,
     /// How busy it is by its own word.
     pub load: EngineLoad,
+}
+
+/// A way from an engine's connection to a client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedBy {
+    /// The worker that sent the request.
+    Worker,
+    /// A relay's copy loop.
+    Copy,
+    /// The kernel.
+    Kernel,
+}
+
+/// What one way has carried.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// Answers that ended on it; on the kernel's where it carried any of their bytes.
+    pub requests_total: AtomicU64,
+    /// Bytes of their bodies.
+    pub bytes_total: AtomicU64,
 }
 
 /// One engine replica.
@@ -141,6 +163,13 @@ impl Backend {
     /// Notes that response bytes came from it.
     pub fn note_bytes(&self, bytes: u64, now: Micros) {
         self.stats.progress.note(bytes, now);
+    }
+
+    /// Notes what a way has carried of an answer.
+    pub fn count_carried(&self, by: CarriedBy, requests: u64, bytes: u64) {
+        let carried = &self.stats.carried[by as usize];
+        carried.requests_total.fetch_add(requests, Ordering::Relaxed);
+        carried.bytes_total.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Notes a final response's head.

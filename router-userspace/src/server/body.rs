@@ -15,7 +15,7 @@ use crate::telemetry::OwnError;
 /// Bytes asked for by one read of a body.
 const READ_BYTES: usize = 64 << 10;
 /// A held body up to this size is sent in one write with the head.
-const JOIN_BYTES_MAX: usize = 32 << 10;
+const JOIN_BYTES_MAX: usize = 4 << 10;
 
 /// Why a body couldn't be had.
 #[derive(Debug)]
@@ -198,11 +198,8 @@ impl Held {
             head.extend_from_slice(&end);
             return upstream.write_all(head, timeouts.upstream_write).await;
         }
-        upstream.write_all(head, timeouts.upstream_write).await?;
-        upstream
-            .write_all(self.payload.clone(), timeouts.upstream_write)
-            .await?;
-        upstream.write_all(end, timeouts.upstream_write).await
+        let parts = [head.into(), self.payload.clone(), end.into()];
+        upstream.write_parts(parts, timeouts.upstream_write).await
     }
 }
 

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::datapath::RelayPriority;
+
 /// Which request paths pass to the engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathScope {
@@ -177,6 +179,8 @@ pub struct ServerConfig {
     pub half_close: HalfClose,
     /// Who carries streams.
     pub datapath: DatapathMode,
+    /// The relays' place among the threads of their cores.
+    pub relay_priority: RelayPriority,
     /// Bounds.
     pub limits: Limits,
     /// Times.
@@ -193,6 +197,7 @@ impl Default for ServerConfig {
             paths: PathScope::Inference,
             half_close: HalfClose::Abort,
             datapath: DatapathMode::Auto,
+            relay_priority: RelayPriority::Auto,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             retry: RetryConfig::default(),

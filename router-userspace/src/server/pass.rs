@@ -13,7 +13,7 @@ use super::client::{Client, Link};
 use super::trace::Trace;
 use super::upstream::Upstream;
 use super::worker::Worker;
-use crate::backend::Charge;
+use crate::backend::{CarriedBy, Charge};
 use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, RelayHandle, dechunk};
 use crate::net::{self, Conn};
 use crate::types::now;
@@ -130,6 +130,10 @@ impl Pass<'_> {
                     ..
                 } = end;
                 trace.carried(bytes, if kernel_bytes > 0 { "kernel" } else { "copy" });
+                let by_kernel = u64::from(kernel_bytes > 0);
+                let backend = charge.backend();
+                backend.count_carried(CarriedBy::Kernel, by_kernel, kernel_bytes);
+                backend.count_carried(CarriedBy::Copy, 1 - by_kernel, bytes - kernel_bytes);
                 let upstream = Upstream {
                     slot: upstream_slot,
                     conn: upstream,
@@ -202,6 +206,7 @@ impl Pass<'_> {
             self.worker.shared.metrics.count_chunked_bytes("worker", bytes);
         }
         self.trace.carried(bytes, "worker");
+        self.charge.backend().count_carried(CarriedBy::Worker, 1, bytes);
         if outcome != Outcome::Complete {
             net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
         }

@@ -10,7 +10,7 @@ use super::pass::{Ended, Pass, take_ahead};
 use super::request::Request;
 use super::trace::Trace;
 use super::worker::Worker;
-use crate::backend::Charge;
+use crate::backend::{CarriedBy, Charge};
 use crate::datapath::{FlowKind, Outcome};
 use crate::proto::http1::{BodyKind, ResponseForward, ResponseHead, Version, write_response_head};
 use crate::types::now;
@@ -98,6 +98,8 @@ pub(super) async fn answer(
         return cut(client, plan);
     }
     trace.carried(ahead, "worker");
+    let whole = u64::from(progress == MessageProgress::Done);
+    charge.backend().count_carried(CarriedBy::Worker, whole, ahead);
     if plan.chunked {
         worker.shared.metrics.count_chunked_bytes("worker", ahead);
     }

@@ -15,7 +15,7 @@ use super::worker::{Door, Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
-use crate::datapath::{KernelRelay, Relay, RelayConfig};
+use crate::datapath::{KernelRelay, Relay, RelayConfig, SchedulingClass};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
 use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
@@ -171,6 +171,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         queue_max: config.limits.relay_queue_max,
         stream_idle: config.timeouts.stream_idle,
         client_write: config.timeouts.client_write,
+        priority: config.relay_priority,
     };
     let shared = Arc::new(Shared {
         body_memory: BodyMemory::new(config.limits.body_buffers_total_bytes, Arc::clone(&metrics)),
@@ -217,6 +218,13 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
             .name(format!("worker-{index}"))
             .spawn(run);
         server.workers.push(thread.map_err(RunError::Thread)?);
+    }
+    if let Some(relay) = server.relays.first() {
+        tracing::info!(
+            "relays run {} (relay_priority = \"{}\")",
+            scheduling_words(relay.class()),
+            shared.config.relay_priority.as_str()
+        );
     }
     Ok(server)
 }
@@ -283,6 +291,14 @@ fn kernel_relay(kernel: Option<&Kernel>, index: usize) -> Option<KernelRelay> {
         kernel: kernel.clone(),
         relay,
     })
+}
+
+fn scheduling_words(class: SchedulingClass) -> &'static str {
+    match class {
+        SchedulingClass::Fifo => "under SCHED_FIFO 1",
+        SchedulingClass::Slice => "among the ordinary threads, with slices of 100 µs",
+        SchedulingClass::Normal => "among the ordinary threads",
+    }
 }
 
 /// The configured number, or one a core.

@@ -68,6 +68,8 @@ pub enum CopyReason {
     MapFull,
     /// An upgraded connection.
     Tunnel,
+    /// The kernel's workers get no CPU.
+    HopStalled,
 }
 
 impl CopyReason {
@@ -80,6 +82,7 @@ impl CopyReason {
             CopyReason::InsertRefused => "insert_refused",
             CopyReason::MapFull => "map_full",
             CopyReason::Tunnel => "tunnel",
+            CopyReason::HopStalled => "hop_stalled",
         }
     }
 }
@@ -139,8 +142,15 @@ pub struct Metrics {
     pub upstreams_reused_total: Counter,
     /// Flows that a full relay queue left on their worker.
     pub relay_queue_full_total: Counter,
+    relay_scheduling: Family<ClassLabel, Gauge>,
+    /// Times that a real-time relay had run too long and went among the ordinary threads.
+    pub relay_step_downs_total: Counter,
     /// 1 while the kernel path is loaded and used.
     pub kernel_loaded: Gauge,
+    /// Relays that give nothing to the kernel, since redirected bytes stood still.
+    pub kernel_hop_stalled: Gauge,
+    /// Times that redirected bytes stood still.
+    pub kernel_hop_stalls_total: Counter,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
     /// What the kernel path's maps say.
@@ -182,7 +192,11 @@ impl Metrics {
             upstreams_opened_total: Counter::default(),
             upstreams_reused_total: Counter::default(),
             relay_queue_full_total: Counter::default(),
+            relay_scheduling: Family::default(),
+            relay_step_downs_total: Counter::default(),
             kernel_loaded: Gauge::default(),
+            kernel_hop_stalled: Gauge::default(),
+            kernel_hop_stalls_total: Counter::default(),
             kernel_spills_total: Counter::default(),
             kernel: KernelSource::default(),
             registry: Registry::default(),
@@ -291,9 +305,29 @@ impl Metrics {
             metrics.relay_queue_full_total.clone(),
         );
         r.register(
+            "relay_scheduling",
+            "Relays running, by the scheduling that the host granted",
+            metrics.relay_scheduling.clone(),
+        );
+        r.register(
+            "relay_step_downs",
+            "Times that a real-time relay had run too long and went among the ordinary threads",
+            metrics.relay_step_downs_total.clone(),
+        );
+        r.register(
             "kernel_loaded",
             "1 while the kernel path is loaded and used",
             metrics.kernel_loaded.clone(),
+        );
+        r.register(
+            "kernel_hop_stalled",
+            "Relays that give nothing to the kernel, since redirected bytes stood still",
+            metrics.kernel_hop_stalled.clone(),
+        );
+        r.register(
+            "kernel_hop_stalls",
+            "Times that redirected bytes stood still",
+            metrics.kernel_hop_stalls_total.clone(),
         );
         r.register(
             "kernel_spills",
@@ -361,6 +395,16 @@ impl Metrics {
         self.chunked_bytes_total
             .get_or_create(&PathLabel { path })
             .inc_by(bytes);
+    }
+
+    /// A relay runs, by the scheduling that was granted (`fifo`, `slice`, `normal`).
+    pub fn relay_scheduled(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).inc();
+    }
+
+    /// Such a relay has ended.
+    pub fn relay_ended(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).dec();
     }
 
     /// For what other layers register beside these (backends, health, datapath).

@@ -13,6 +13,7 @@ use super::value::{
 };
 use super::{BACKENDS_MAX, Config};
 use crate::backend::{BackendConfig, HealthConfig, LoadConfig, MAX_WAITING_DEFAULT};
+use crate::datapath::RelayPriority;
 use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, Timeouts};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
@@ -30,6 +31,11 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     top.set("paths", &mut config.server.paths, paths);
     top.set("half_close", &mut config.server.half_close, choice(HALF_CLOSES));
     top.set("datapath", &mut config.server.datapath, datapath);
+    top.set(
+        "relay_priority",
+        &mut config.server.relay_priority,
+        choice(RELAY_PRIORITIES),
+    );
     top.set("log", &mut config.log.level, choice(LEVELS));
     top.set("log_format", &mut config.log.format, choice(FORMATS));
     top.set("access_log", &mut config.access_log, access_log);
@@ -63,6 +69,9 @@ fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> 
 const BACKEND_NAME_BYTES_MAX: usize = 128;
 
 const HALF_CLOSES: &[(&str, HalfClose)] = &[("abort", HalfClose::Abort), ("serve", HalfClose::Serve)];
+
+const RELAY_PRIORITIES: &[(&str, RelayPriority)] =
+    &[("auto", RelayPriority::Auto), ("normal", RelayPriority::Normal)];
 
 const LEVELS: &[(&str, LogLevel)] = &[
     ("error", LogLevel::Error),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::AdminState;
 use super::pages::health_ignored;
-use crate::backend::{Backend, EngineLoad, ProbeOutcome};
+use crate::backend::{Backend, CarriedBy, EngineLoad, ProbeOutcome};
 use crate::telemetry::DecisionRecord;
 use crate::types::{Micros, now};
 
@@ -41,6 +41,8 @@ pub(super) struct BackendPage<'s> {
     pub(super) connect_failures_total: u64,
     pub(super) broken_total: u64,
     bytes_total: u64,
+    /// What each way has carried of its answers' bodies.
+    carried: Ways,
     probes_total: Probes,
     /// Absent before the first byte.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,6 +100,19 @@ pub(super) struct Answers {
 }
 
 #[derive(Serialize)]
+struct Ways {
+    worker: Way,
+    copy: Way,
+    kernel: Way,
+}
+
+#[derive(Serialize)]
+struct Way {
+    requests_total: u64,
+    bytes_total: u64,
+}
+
+#[derive(Serialize)]
 struct Probes {
     passed: u64,
     failed: u64,
@@ -122,6 +137,10 @@ pub(super) fn backends(state: &AdminState) -> String {
 pub(super) fn backend_page(backend: &Backend) -> BackendPage<'_> {
     let (stats, snapshot) = (&backend.stats, backend.snapshot());
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let way = |by: CarriedBy| Way {
+        requests_total: count(&stats.carried[by as usize].requests_total),
+        bytes_total: count(&stats.carried[by as usize].bytes_total),
+    };
     let probes = |outcome: ProbeOutcome| count(&stats.probes_total[outcome as usize]);
     BackendPage {
         id: backend.id.0,
@@ -149,6 +168,11 @@ pub(super) fn backend_page(backend: &Backend) -> BackendPage<'_> {
         connect_failures_total: count(&stats.connect_failures_total),
         broken_total: count(&stats.broken_total),
         bytes_total: stats.progress.bytes(),
+        carried: Ways {
+            worker: way(CarriedBy::Worker),
+            copy: way(CarriedBy::Copy),
+            kernel: way(CarriedBy::Kernel),
+        },
         probes_total: Probes {
             passed: probes(ProbeOutcome::Passed),
             failed: probes(ProbeOutcome::Failed),
