@@ -24,7 +24,10 @@
 
 mod binary;
 mod client;
+mod engine;
+mod files;
 mod gate;
+mod log;
 mod message;
 mod metrics;
 mod random;
@@ -33,10 +36,12 @@ mod upstream;
 mod wire;
 
 pub use client::Client;
+pub use engine::Engines;
+pub use files::TempFile;
 pub use gate::{Gate, wait_until};
 pub use message::{Body, Framing, Head, Message, chunked};
 pub use metrics::MetricsPage;
 pub use random::Random;
-pub use router::{Datapath, Router, RouterOptions, for_each_datapath};
+pub use router::{Datapath, Ended, Router, RouterOptions, for_each_datapath};
 pub use upstream::{PROBE_ANSWER, Upstream, UpstreamConn};
 pub use wire::{Closed, DEADLINE, Wire};

@@ -1,21 +1,21 @@
 //! A running `warmpath serve`.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 
 use crate::binary;
+use crate::files::TempFile;
 use crate::gate::wait_until;
+use crate::log::Log;
 use crate::metrics::MetricsPage;
 use crate::upstream::Upstream;
 use crate::wire::DEADLINE;
 
 /// The exit code of `warmpath` where a demanded kernel feature is absent.
 const EXIT_NO_KERNEL: i32 = 69;
-/// Lines of the log that a failing test prints.
-const TAIL_LINES: usize = 40;
 /// Gauges that are 0 while nothing is served.
 const IDLE_AT_ZERO: &[&str] = &[
     "warmpath_backend_in_flight",
@@ -86,6 +86,9 @@ pub struct RouterOptions {
     backends: Vec<String>,
     paths: &'static str,
     arguments: Vec<String>,
+    config: String,
+    prefix: Vec<String>,
+    prepare: Option<fn(&mut Command)>,
 }
 
 impl RouterOptions {
@@ -100,6 +103,9 @@ impl RouterOptions {
                 .collect(),
             paths: "all",
             arguments: Vec::new(),
+            config: String::new(),
+            prefix: Vec::new(),
+            prepare: None,
         }
     }
 
@@ -125,6 +131,44 @@ impl RouterOptions {
         self
     }
 
+    /// More of a configuration file, below which the words of the command line stand.
+    #[must_use]
+    pub fn config(mut self, toml: &str) -> RouterOptions {
+        self.config.push_str(toml);
+        self.config.push('\n');
+        self
+    }
+
+    /// Words before the binary: the command that runs it, as another user for one.
+    #[must_use]
+    pub fn prefix(mut self, words: &[&str]) -> RouterOptions {
+        self.prefix.extend(words.iter().map(|&word| word.to_owned()));
+        self
+    }
+
+    /// Something done to the command before it starts.
+    #[must_use]
+    pub fn prepare(mut self, prepare: fn(&mut Command)) -> RouterOptions {
+        self.prepare = Some(prepare);
+        self
+    }
+
+    /// Starts it and waits until it ends by itself, as it does where it can't serve.
+    ///
+    /// # Panics
+    /// Where it doesn't end.
+    #[must_use]
+    #[track_caller]
+    pub fn end(self) -> Ended {
+        let mut router = self.spawn();
+        let code = router.wait_exit();
+        router.log.wait_for_end();
+        Ended {
+            code,
+            log: router.log.text(),
+        }
+    }
+
     /// Starts it and waits until it listens.
     ///
     /// # Panics
@@ -139,26 +183,7 @@ impl RouterOptions {
     /// Starts it. The error is why the host has no kernel datapath.
     #[track_caller]
     fn launch(self) -> Result<Router, String> {
-        let mut command = Command::new(binary::warmpath());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.args(["--datapath", self.datapath.name(), "--paths", self.paths]);
-        for backend in &self.backends {
-            command.args(["--backend", &format!("http://{backend}")]);
-        }
-        command.args(&self.arguments);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("warmpath starts");
-        let log = Log::follow(&mut child);
-        let mut router = Router {
-            child,
-            log,
-            datapath: self.datapath,
-            address: ([127, 0, 0, 1], 0).into(),
-            admin: ([127, 0, 0, 1], 0).into(),
-        };
+        let mut router = self.spawn();
         let listening = router.log.wait_for("listening on http://");
         let admin = router.log.wait_for("admin on http://");
         if let (Some(listening), Some(admin)) = (listening, admin) {
@@ -181,6 +206,41 @@ impl RouterOptions {
             .unwrap_or("no reason given")
             .to_owned())
     }
+
+    #[track_caller]
+    fn spawn(self) -> Router {
+        let words = self.prefix.iter().map(String::as_str);
+        let mut words = words.chain(binary::warmpath().to_str());
+        let mut command = Command::new(words.next().expect("a command"));
+        command.args(words);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
+        command.args(["--datapath", self.datapath.name(), "--paths", self.paths]);
+        for backend in &self.backends {
+            command.args(["--backend", &format!("http://{backend}")]);
+        }
+        let config = (!self.config.is_empty()).then(|| TempFile::with("toml", &self.config));
+        if let Some(file) = &config {
+            command.arg("--config").arg(file.path());
+        }
+        command.args(&self.arguments);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if let Some(prepare) = self.prepare {
+            prepare(&mut command);
+        }
+        let mut child = command.spawn().expect("warmpath starts");
+        let log = Log::follow(child.stderr.take().expect("is piped"));
+        Router {
+            child,
+            log,
+            datapath: self.datapath,
+            address: ([127, 0, 0, 1], 0).into(),
+            admin: ([127, 0, 0, 1], 0).into(),
+            _config: config,
+        }
+    }
 }
 
 /// A running router, killed on drop. A failing test prints the end of its log.
@@ -191,6 +251,16 @@ pub struct Router {
     datapath: Datapath,
     address: SocketAddr,
     admin: SocketAddr,
+    _config: Option<TempFile>,
+}
+
+/// How a router that didn't serve ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its exit code; None where a signal ended it.
+    pub code: Option<i32>,
+    /// What it said.
+    pub log: String,
 }
 
 impl Router {
@@ -220,6 +290,52 @@ impl Router {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// Where it's gone.
+    #[track_caller]
+    pub fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: no pointers; the child isn't reaped, so that the pid is still its own.
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0, "the router is gone");
+    }
+
+    /// Waits until it ends; gives its exit code, None where a signal ended it.
+    ///
+    /// # Panics
+    /// Where it doesn't end.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("the router ends", || {
+            status = self.child.try_wait().expect("a status");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
+    /// An admin page as JSON.
+    ///
+    /// # Panics
+    /// Where it can't be had or isn't JSON.
+    #[must_use]
+    #[track_caller]
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.admin_get(path)).expect("JSON")
+    }
+
+    /// A gauge or counter's sum, 0 where nothing was counted under it yet.
+    ///
+    /// # Panics
+    /// Where the page can't be had.
+    #[must_use]
+    #[track_caller]
+    pub fn count(&self, name: &str, label: &str) -> f64 {
+        self.metrics().sum(name, label).unwrap_or(0.0)
     }
 
     /// Its metrics page.
@@ -323,72 +439,5 @@ impl Drop for Router {
         if thread::panicking() {
             eprintln!("--- warmpath serve\n{}", self.log.tail());
         }
-    }
-}
-
-/// The log of a child, followed by a thread.
-#[derive(Clone, Debug, Default)]
-struct Log {
-    inner: Arc<(Mutex<Lines>, Condvar)>,
-}
-
-#[derive(Debug, Default)]
-struct Lines {
-    lines: Vec<String>,
-    ended: bool,
-}
-
-impl Log {
-    fn follow(child: &mut Child) -> Log {
-        let log = Log::default();
-        let stderr = child.stderr.take().expect("is piped");
-        let writer = log.clone();
-        thread::spawn(move || {
-            let (lines, changed) = &*writer.inner;
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .lines
-                    .push(line);
-                changed.notify_all();
-            }
-            lines.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
-            changed.notify_all();
-        });
-        log
-    }
-
-    /// What follows `marker` in the first line that has it, up to a blank. None where the log ended.
-    #[track_caller]
-    fn wait_for(&self, marker: &str) -> Option<String> {
-        let found = |lines: &Lines| {
-            let rest = lines.lines.iter().find_map(|line| line.split_once(marker))?.1;
-            Some(rest.split_whitespace().next().unwrap_or_default().to_owned())
-        };
-        let (lines, changed) = &*self.inner;
-        let guard = lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let (guard, timeout) = changed
-            .wait_timeout_while(guard, DEADLINE, |lines| !lines.ended && found(lines).is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        let result = found(&guard);
-        drop(guard);
-        assert!(!timeout.timed_out(), "no {marker:?} in\n{}", self.tail());
-        result
-    }
-
-    fn text(&self) -> String {
-        let (lines, _) = &*self.inner;
-        lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lines
-            .join("\n")
-    }
-
-    fn tail(&self) -> String {
-        let text = self.text();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 }
