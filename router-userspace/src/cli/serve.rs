@@ -95,7 +95,7 @@ fn start(config: Config) -> Result<(), Failure> {
     let backends = Arc::new(BackendSet::new(config.backends));
     let metrics = Metrics::new();
     let decisions = Arc::new(DecisionLog::default());
-    let control = Control::start(Parts {
+    let control = Control::prepare(Parts {
         admin: config.admin,
         health: config.health,
         backends: Arc::clone(&backends),
@@ -112,7 +112,9 @@ fn start(config: Config) -> Result<(), Failure> {
         decisions,
         access_log,
     };
-    let done = server::run(config.server, parts, stop);
+    let server = server::start(config.server, parts)?;
+    let control = control.start()?;
+    let done = server::run(server, stop);
     control.finish();
     done.map_err(Failure::from)
 }
