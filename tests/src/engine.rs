@@ -23,13 +23,7 @@ impl Engines {
     #[track_caller]
     pub fn start(count: usize, arguments: &[&str]) -> Engines {
         let mut child = Command::new(binary::warmpath())
-            .args([
-                "engine",
-                "--listen",
-                "127.0.0.1:0",
-                "--count",
-                &count.to_string(),
-            ])
+            .args(["engine", "--listen", "127.0.0.1:0", "--count", &count.to_string()])
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -67,7 +61,12 @@ impl Engines {
         );
         client.send(request.as_bytes());
         let response = client.response("POST");
-        assert_eq!(response.status(), 200, "{}", String::from_utf8_lossy(&response.body));
+        assert_eq!(
+            response.status(),
+            200,
+            "{}",
+            String::from_utf8_lossy(&response.body)
+        );
     }
 }
 

@@ -6,16 +6,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread;
 
-use crate::binary;
 use crate::files::TempFile;
 use crate::gate::wait_until;
 use crate::log::Log;
 use crate::metrics::MetricsPage;
+use crate::options::{Ended, RouterOptions};
 use crate::upstream::Upstream;
 use crate::wire::DEADLINE;
 
-/// The exit code of `warmpath` where a demanded kernel feature is absent.
-const EXIT_NO_KERNEL: i32 = 69;
 /// Gauges that are 0 while nothing is served.
 const IDLE_AT_ZERO: &[&str] = &[
     "warmpath_backend_in_flight",
@@ -30,6 +28,8 @@ pub enum Datapath {
     Copy,
     /// The kernel.
     Kernel,
+    /// Whatever the router chooses.
+    Auto,
 }
 
 impl Datapath {
@@ -39,6 +39,7 @@ impl Datapath {
         match self {
             Datapath::Copy => "copy",
             Datapath::Kernel => "kernel",
+            Datapath::Auto => "auto",
         }
     }
 }
@@ -51,20 +52,32 @@ impl Datapath {
 pub fn for_each_datapath(test: impl Fn(Datapath)) {
     println!("datapath: copy");
     test(Datapath::Copy);
-    match no_kernel() {
-        None => {
-            println!("datapath: kernel");
-            test(Datapath::Kernel);
-        }
-        Some(why) => {
-            let required = std::env::var("WARMPATH_REQUIRE_KERNEL").is_ok_and(|value| value == "1");
-            assert!(
-                !required,
-                "WARMPATH_REQUIRE_KERNEL=1, but no kernel datapath: {why}"
-            );
-            println!("datapath: kernel skipped: {why}");
-        }
+    if has_kernel() {
+        println!("datapath: kernel");
+        test(Datapath::Kernel);
     }
+}
+
+/// Whether this host has the kernel datapath; says why not.
+///
+/// # Panics
+/// Where it's required and isn't there.
+#[must_use]
+pub fn has_kernel() -> bool {
+    if let Some(why) = no_kernel() {
+        skip(&format!("no kernel datapath: {why}"));
+    }
+    no_kernel().is_none()
+}
+
+/// Says why a test, or a part of it, isn't run here.
+///
+/// # Panics
+/// Where `WARMPATH_REQUIRE_KERNEL=1` asks for everything.
+pub fn skip(why: &str) {
+    let required = std::env::var("WARMPATH_REQUIRE_KERNEL").is_ok_and(|value| value == "1");
+    assert!(!required, "WARMPATH_REQUIRE_KERNEL=1, but {why}");
+    println!("skipped: {why}");
 }
 
 /// Why this host has no kernel datapath; asked once by starting a router that demands it.
@@ -79,170 +92,6 @@ fn no_kernel() -> Option<&'static str> {
     .as_deref()
 }
 
-/// How to start a router.
-#[derive(Clone, Debug)]
-pub struct RouterOptions {
-    datapath: Datapath,
-    backends: Vec<String>,
-    paths: &'static str,
-    arguments: Vec<String>,
-    config: String,
-    prefix: Vec<String>,
-    prepare: Option<fn(&mut Command)>,
-}
-
-impl RouterOptions {
-    /// A router before `upstreams`, which passes every path.
-    #[must_use]
-    pub fn new(datapath: Datapath, upstreams: &[&Upstream]) -> RouterOptions {
-        RouterOptions {
-            datapath,
-            backends: upstreams
-                .iter()
-                .map(|upstream| upstream.address().to_string())
-                .collect(),
-            paths: "all",
-            arguments: Vec::new(),
-            config: String::new(),
-            prefix: Vec::new(),
-            prepare: None,
-        }
-    }
-
-    /// Another backend, by its address.
-    #[must_use]
-    pub fn backend(mut self, address: impl ToString) -> RouterOptions {
-        self.backends.push(address.to_string());
-        self
-    }
-
-    /// Which paths pass: `all` or `inference`.
-    #[must_use]
-    pub fn paths(mut self, paths: &'static str) -> RouterOptions {
-        self.paths = paths;
-        self
-    }
-
-    /// More words of the command line.
-    #[must_use]
-    pub fn arguments(mut self, arguments: &[&str]) -> RouterOptions {
-        self.arguments
-            .extend(arguments.iter().map(|&argument| argument.to_owned()));
-        self
-    }
-
-    /// More of a configuration file, below which the words of the command line stand.
-    #[must_use]
-    pub fn config(mut self, toml: &str) -> RouterOptions {
-        self.config.push_str(toml);
-        self.config.push('\n');
-        self
-    }
-
-    /// Words before the binary: the command that runs it, as another user for one.
-    #[must_use]
-    pub fn prefix(mut self, words: &[&str]) -> RouterOptions {
-        self.prefix.extend(words.iter().map(|&word| word.to_owned()));
-        self
-    }
-
-    /// Something done to the command before it starts.
-    #[must_use]
-    pub fn prepare(mut self, prepare: fn(&mut Command)) -> RouterOptions {
-        self.prepare = Some(prepare);
-        self
-    }
-
-    /// Starts it and waits until it ends by itself, as it does where it can't serve.
-    ///
-    /// # Panics
-    /// Where it doesn't end.
-    #[must_use]
-    #[track_caller]
-    pub fn end(self) -> Ended {
-        let mut router = self.spawn();
-        let code = router.wait_exit();
-        router.log.wait_for_end();
-        Ended {
-            code,
-            log: router.log.text(),
-        }
-    }
-
-    /// Starts it and waits until it listens.
-    ///
-    /// # Panics
-    /// Where it doesn't.
-    #[must_use]
-    #[track_caller]
-    pub fn start(self) -> Router {
-        self.launch()
-            .unwrap_or_else(|why| panic!("no kernel datapath: {why}; use for_each_datapath"))
-    }
-
-    /// Starts it. The error is why the host has no kernel datapath.
-    #[track_caller]
-    fn launch(self) -> Result<Router, String> {
-        let mut router = self.spawn();
-        let listening = router.log.wait_for("listening on http://");
-        let admin = router.log.wait_for("admin on http://");
-        if let (Some(listening), Some(admin)) = (listening, admin) {
-            let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");
-            (router.address, router.admin) = (address(&listening), address(&admin));
-            return Ok(router);
-        }
-        let status = router.child.wait().expect("a status");
-        assert_eq!(
-            status.code(),
-            Some(EXIT_NO_KERNEL),
-            "warmpath ended:\n{}",
-            router.log.tail()
-        );
-        Err(router
-            .log
-            .tail()
-            .lines()
-            .last()
-            .unwrap_or("no reason given")
-            .to_owned())
-    }
-
-    #[track_caller]
-    fn spawn(self) -> Router {
-        let words = self.prefix.iter().map(String::as_str);
-        let mut words = words.chain(binary::warmpath().to_str());
-        let mut command = Command::new(words.next().expect("a command"));
-        command.args(words);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.args(["--datapath", self.datapath.name(), "--paths", self.paths]);
-        for backend in &self.backends {
-            command.args(["--backend", &format!("http://{backend}")]);
-        }
-        let config = (!self.config.is_empty()).then(|| TempFile::with("toml", &self.config));
-        if let Some(file) = &config {
-            command.arg("--config").arg(file.path());
-        }
-        command.args(&self.arguments);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        if let Some(prepare) = self.prepare {
-            prepare(&mut command);
-        }
-        let mut child = command.spawn().expect("warmpath starts");
-        let log = Log::follow(child.stderr.take().expect("is piped"));
-        Router {
-            child,
-            log,
-            datapath: self.datapath,
-            address: ([127, 0, 0, 1], 0).into(),
-            admin: ([127, 0, 0, 1], 0).into(),
-            _config: config,
-        }
-    }
-}
-
 /// A running router, killed on drop. A failing test prints the end of its log.
 #[derive(Debug)]
 pub struct Router {
@@ -254,15 +103,6 @@ pub struct Router {
     _config: Option<TempFile>,
 }
 
-/// How a router that didn't serve ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Its exit code; None where a signal ended it.
-    pub code: Option<i32>,
-    /// What it said.
-    pub log: String,
-}
-
 impl Router {
     /// Starts a router before `upstreams`, which passes every path.
     ///
@@ -272,6 +112,49 @@ impl Router {
     #[track_caller]
     pub fn start(datapath: Datapath, upstreams: &[&Upstream]) -> Router {
         RouterOptions::new(datapath, upstreams).start()
+    }
+
+    /// Starts a command that listens.
+    #[track_caller]
+    pub(crate) fn spawn(datapath: Datapath, mut command: Command, config: Option<TempFile>) -> Router {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let log = Log::follow(child.stderr.take().expect("is piped"));
+        Router {
+            child,
+            log,
+            datapath,
+            address: ([127, 0, 0, 1], 0).into(),
+            admin: ([127, 0, 0, 1], 0).into(),
+            _config: config,
+        }
+    }
+
+    /// Waits until it listens; false where it ended.
+    #[track_caller]
+    pub(crate) fn listens(&mut self) -> bool {
+        let listening = self.log.wait_for("listening on http://");
+        let admin = self.log.wait_for("admin on http://");
+        let (Some(listening), Some(admin)) = (listening, admin) else {
+            return false;
+        };
+        let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");
+        (self.address, self.admin) = (address(&listening), address(&admin));
+        true
+    }
+
+    /// Waits until it ends, with all of its log.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ended {
+        let code = self.wait_exit();
+        self.log.wait_for_end();
+        Ended {
+            code,
+            log: self.log.text(),
+        }
     }
 
     /// Where clients connect.
@@ -412,7 +295,7 @@ impl Router {
     /// Where it carried less, or nothing was streamed.
     #[track_caller]
     pub fn assert_carried(&self, share: f64) {
-        if self.datapath == Datapath::Copy {
+        if self.datapath != Datapath::Kernel {
             return;
         }
         let page = self.metrics();
