@@ -359,6 +359,7 @@ impl Pass<'_> {
         self.trace.carried(bytes, "worker");
         if outcome != Outcome::Complete {
             net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
+            net::reset_on_close(&self.upstream.conn);
         }
         Ended {
             client: Some(self.client),

@@ -234,6 +234,9 @@ impl Carried {
             upstream_slot = None;
             client_slot = None;
             net::shutdown(&upstream, Shutdown::Both);
+            // Unread bytes of a socket that was in the maps lie where its close doesn't see them: it would end by FIN
+            // with a closed window, and an engine in the middle of a write would wait for a minute.
+            net::reset_on_close(&upstream);
             if ends_by_close {
                 // A FIN would look like the end of the body.
                 net::reset_on_close(&client);
