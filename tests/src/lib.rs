@@ -39,7 +39,7 @@ mod wire;
 pub use client::Client;
 pub use engine::Engines;
 pub use files::TempFile;
-pub use gate::{Gate, wait_until};
+pub use gate::{Gate, wait_until, wait_within};
 pub use message::{Body, Framing, Head, Message, chunked};
 pub use metrics::MetricsPage;
 pub use options::{Ended, RouterOptions, run};

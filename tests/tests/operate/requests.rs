@@ -1,5 +1,7 @@
 //! What the tests here send and find.
 
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
 use warmpath_tests::{Client, Message, Router};
 
 pub(crate) const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -36,4 +38,10 @@ pub(crate) fn assert_own_error(response: &Message, status: u16, word: &str) {
     let message = error["error"]["message"].as_str().expect("a message");
     assert!(message.contains(word), "{message:?} doesn't say {word:?}");
     assert!(error["error"]["type"].is_string(), "{error}");
+}
+
+/// An address on which nobody listens.
+pub(crate) fn unused_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    listener.local_addr().expect("an address")
 }
