@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use socket2::{Domain, Socket, Type};
 
 use crate::gate::wait_until;
-use crate::router::{Datapath, Router, RouterOptions};
+use crate::options::RouterOptions;
+use crate::router::{Datapath, Router};
 use crate::wire::Wire;
 
 /// A listening backend whose connections the test takes itself.

@@ -116,6 +116,7 @@ pub async fn connect(addr: SocketAddr, timeout: Duration) -> Result<Conn, IoFail
 pub struct RingStream {
     ring: tokio_uring::net::TcpStream,
     pending: Cell<u32>,
+    gave_up: Cell<bool>,
 }
 
 impl std::fmt::Debug for RingStream {
@@ -170,7 +171,15 @@ impl RingStream {
         Ok(RingStream {
             ring: tokio_uring::net::TcpStream::from_std(stream),
             pending: Cell::new(0),
+            gave_up: Cell::new(false),
         })
+    }
+
+    /// Whether a read has ended at its deadline: then a [`super::Departure`] sees the shutdown of this side and not
+    /// the peer's.
+    #[must_use]
+    pub fn gave_up(&self) -> bool {
+        self.gave_up.get()
     }
 
     /// Appends what arrives to `conn.read_ahead`, at most `room` bytes; 0 = the peer has finished sending.
@@ -210,6 +219,7 @@ impl RingStream {
                 biased;
                 result = &mut operation => (result, false),
                 () = tokio::time::sleep_until(deadline) => {
+                    self.gave_up.set(true);
                     shutdown(self, Shutdown::Read);
                     (operation.await, true)
                 }

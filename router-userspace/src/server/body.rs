@@ -74,7 +74,8 @@ impl Body {
             if self.complete() || full {
                 return Ok(());
             }
-            let room = self.room();
+            // Never more than may be held, so that one body can't wait for memory that it holds itself.
+            let room = self.room().min(limits.body_buffer_bytes - self.payload.len());
             self.lease
                 .cover(self.payload.len() + room, timeouts.body_buffer_wait)
                 .await

@@ -209,6 +209,7 @@ impl Pass<'_> {
         self.charge.backend().count_carried(CarriedBy::Worker, 1, bytes);
         if outcome != Outcome::Complete {
             net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
+            net::reset_on_close(&self.upstream.conn);
         }
         Ended {
             client: Some(self.client),

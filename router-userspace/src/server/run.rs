@@ -81,12 +81,18 @@ pub struct Running {
     pub tcp: Vec<Arc<TcpService>>,
 }
 
-/// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
+/// Blocks until `stop` says so and the last request has ended.
 ///
 /// # Errors
-/// [`RunError`] where serving can't begin; then nothing is left running.
-pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), RunError> {
-    let server = start(config, parts)?;
+/// [`RunError`] where the clock of the drain can't be had.
+pub fn run(server: Server, mut stop: Stop) -> Result<(), RunError> {
+    let word = if server.shared.kernel.is_some() {
+        "the kernel"
+    } else {
+        "copy"
+    };
+    let datapath = server.shared.config.datapath.as_str();
+    tracing::info!("streams go by {word} (datapath = \"{datapath}\")");
     for addr in &server.addrs {
         tracing::info!("listening on http://{addr}");
     }
@@ -118,12 +124,18 @@ pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), R
 }
 
 /// The threads of a running proxy.
-struct Server {
+pub struct Server {
     addrs: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Vec<std::thread::JoinHandle<Result<(), RingError>>>,
     relays: Vec<Relay>,
     stop: watch::Sender<StopPhase>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Server({:?})", self.addrs)
+    }
 }
 
 impl Server {
@@ -140,8 +152,12 @@ impl Server {
     }
 }
 
-/// Starts workers and relays.
-fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
+/// Serves `config.listen` by threads of its own: workers and relays. Says nothing, so that a start which fails is
+/// one line.
+///
+/// # Errors
+/// [`RunError`] where serving can't begin.
+pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     let Running {
         backends,
         policy,
@@ -263,11 +279,6 @@ fn load_kernel(
         }
         DatapathMode::Auto | DatapathMode::Copy => None,
     };
-    let word = if kernel.is_some() { "the kernel" } else { "copy" };
-    tracing::info!(
-        "streams go by {word} (datapath = \"{}\")",
-        config.datapath.as_str()
-    );
     if let Some(kernel) = kernel.clone() {
         let backends = Arc::clone(backends);
         metrics.kernel.set(move || KernelFigures {

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::options::RouterOptions;
 use crate::random::Random;
-use crate::router::{Datapath, Router, RouterOptions};
+use crate::router::{Datapath, Router};
 use client::Target;
 use engine::Engine;
 use live::{Phase, Shared};
