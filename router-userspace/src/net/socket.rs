@@ -70,6 +70,11 @@ pub fn reset_on_close(fd: &impl AsFd) {
     let _ = SockRef::from(fd).set_linger(Some(Duration::ZERO));
 }
 
+/// Takes [`reset_on_close`] back.
+pub fn fin_on_close(fd: &impl AsFd) {
+    let _ = SockRef::from(fd).set_linger(None);
+}
+
 /// What an idle connection has to say for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {

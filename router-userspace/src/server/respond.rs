@@ -138,13 +138,15 @@ pub(super) async fn answer(
         }
     };
     if ended.outcome == Outcome::Complete
-        && plan.upstream_keeps
         && let Some(upstream) = ended.upstream
     {
-        worker
-            .pool
-            .borrow_mut()
-            .give_back(charge.backend().id, upstream, now());
+        upstream.settled();
+        if plan.upstream_keeps {
+            worker
+                .pool
+                .borrow_mut()
+                .give_back(charge.backend().id, upstream, now());
+        }
     }
     finish(worker, ended.client, ended.outcome, plan)
 }
