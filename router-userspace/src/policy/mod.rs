@@ -2,9 +2,11 @@
 
 mod decision;
 mod round_robin;
+mod work;
 
 pub use decision::{Decision, NoBackend, Reason, RequestView};
 pub use round_robin::RoundRobin;
+pub use work::{BackendWork, Ticket};
 
 use crate::types::BackendSnapshot;
 

@@ -1,0 +1,307 @@
+//! What each backend still has to prefill, as far as the router can know it.
+//!
+//! For each backend a FIFO of dispatched requests without a first token, with the tokens that its cache lacks.
+//! All workers share it; every field is an atomic. The sum is exact, the FIFO is an estimate: races may skip an
+//! entry, which makes one decision a little worse and nothing else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::types::Micros;
+
+/// Requests of a FIFO that are kept one by one; those beyond it count in the sum only.
+const FIFO_MAX: usize = 1024;
+/// Bits of the word that hold the sum; the generation is above them.
+const SUM_BITS: u32 = 48;
+const SUM_MASK: u64 = (1 << SUM_BITS) - 1;
+/// Prefill tokens/s of a backend that hasn't shown its speed yet.
+pub const SPEED_ASSUMED: f64 = 10_000.0;
+/// A request that computes less than this says little about speed: fixed costs prevail.
+const SAMPLE_TOKENS_MIN: u64 = 256;
+/// Weight of the newest sample.
+const SAMPLE_WEIGHT: f32 = 1.0 / 16.0;
+/// Part of the head request's work that may be taken as done before its first token says so.
+const HEAD_DONE_MAX: f64 = 0.95;
+
+/// One backend's prefill work.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct BackendWork {
+    /// Generation and sum of uncached tokens.
+    sum: AtomicU64,
+    /// When the last first token came, or the FIFO was last found empty.
+    since_us: AtomicU64,
+    /// Decayed sums of tokens and seconds, two `f32`.
+    speed: AtomicU64,
+    head: AtomicU64,
+    tail: AtomicU64,
+    fifo: Box<[AtomicU32]>,
+}
+
+impl Default for BackendWork {
+    fn default() -> BackendWork {
+        BackendWork {
+            sum: AtomicU64::new(0),
+            since_us: AtomicU64::new(0),
+            speed: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            fifo: (0..FIFO_MAX).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+}
+
+impl BackendWork {
+    /// Notes a request that is about to be sent, of which `uncached_tokens` must be computed.
+    #[must_use]
+    pub fn dispatch(self: &Arc<Self>, uncached_tokens: u64, now: Micros) -> Ticket {
+        let uncached = uncached_tokens.clamp(1, u64::from(u32::MAX));
+        let word = self.sum.fetch_add(uncached, Ordering::AcqRel);
+        let alone = self.head_tokens().is_none();
+        if alone {
+            self.since_us.store(now.0, Ordering::Relaxed);
+        }
+        let sequence = self.tail.fetch_add(1, Ordering::AcqRel);
+        if sequence.wrapping_sub(self.head.load(Ordering::Acquire)) < FIFO_MAX as u64 {
+            self.entry(sequence).store(uncached as u32, Ordering::Release);
+        }
+        Ticket {
+            work: Arc::clone(self),
+            generation: word >> SUM_BITS,
+            sequence,
+            uncached_tokens: uncached,
+            sent_at: now,
+            alone,
+            waiting: true,
+        }
+    }
+
+    /// Forgets everything: the backend has restarted or is gone. Tickets of before count no more.
+    pub fn reset(&self) {
+        let next = |word: u64| Some(((word >> SUM_BITS) + 1) << SUM_BITS);
+        // Always some.
+        let _ = self.sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        self.head
+            .store(self.tail.load(Ordering::Acquire), Ordering::Release);
+        self.speed.store(0, Ordering::Relaxed);
+    }
+
+    /// Tokens that are probably still to be prefilled at `now`.
+    #[must_use]
+    pub fn pending_tokens(&self, now: Micros) -> f64 {
+        let sum = (self.sum.load(Ordering::Acquire) & SUM_MASK) as f64;
+        let Some(head) = self.head_tokens() else {
+            return sum;
+        };
+        let since = Micros(self.since_us.load(Ordering::Relaxed));
+        let speed = self.speed().unwrap_or(SPEED_ASSUMED);
+        let done = (HEAD_DONE_MAX * f64::from(head)).min(speed * now.since(since).as_secs_f64());
+        (sum - done).max(0.0)
+    }
+
+    /// Prefill tokens/s as learned from requests that met an empty FIFO; `None` before the first.
+    #[must_use]
+    pub fn speed(&self) -> Option<f64> {
+        let (tokens, seconds) = unpack(self.speed.load(Ordering::Relaxed));
+        (seconds > 0.0).then(|| f64::from(tokens) / f64::from(seconds))
+    }
+
+    /// Sets the speed as if it had been learned.
+    pub fn set_speed(&self, tokens_per_s: f64) {
+        self.speed
+            .store(pack(tokens_per_s as f32, 1.0), Ordering::Relaxed);
+    }
+
+    /// The uncached tokens of the request that has waited longest; steps over those that are done.
+    fn head_tokens(&self) -> Option<u32> {
+        for _ in 0..FIFO_MAX {
+            let head = self.head.load(Ordering::Acquire);
+            if head >= self.tail.load(Ordering::Acquire) {
+                return None;
+            }
+            let tokens = self.entry(head).load(Ordering::Acquire);
+            if tokens > 0 {
+                return Some(tokens);
+            }
+            let _ = self
+                .head
+                .compare_exchange(head, head + 1, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        None
+    }
+
+    fn entry(&self, sequence: u64) -> &AtomicU32 {
+        &self.fifo[sequence as usize % FIFO_MAX]
+    }
+
+    /// Takes a request out; says whether it was of this generation.
+    fn settle(&self, generation: u64, sequence: u64, tokens: u64) -> bool {
+        let less = |word: u64| {
+            let left = (word & SUM_MASK).saturating_sub(tokens);
+            (word >> SUM_BITS == generation).then_some(word & !SUM_MASK | left)
+        };
+        let settled = self.sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+        if settled.is_ok() {
+            self.entry(sequence).store(0, Ordering::Release);
+        }
+        settled.is_ok()
+    }
+
+    fn learn(&self, tokens: u64, seconds: f32) {
+        if tokens < SAMPLE_TOKENS_MIN || seconds <= 0.0 {
+            return;
+        }
+        // A ratio of two decayed sums: a long request says more than a short one.
+        let blend = |old: f32, new: f32| {
+            if old == 0.0 {
+                new
+            } else {
+                old + (new - old) * SAMPLE_WEIGHT
+            }
+        };
+        let next = |word: u64| {
+            let (sum, time) = unpack(word);
+            Some(pack(blend(sum, tokens as f32), blend(time, seconds)))
+        };
+        // Always some.
+        let _ = self
+            .speed
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+}
+
+/// A dispatched request's place in its backend's work; given back when dropped. It may go to another thread.
+#[derive(Debug)]
+pub struct Ticket {
+    work: Arc<BackendWork>,
+    generation: u64,
+    sequence: u64,
+    uncached_tokens: u64,
+    sent_at: Micros,
+    alone: bool,
+    waiting: bool,
+}
+
+impl Ticket {
+    /// Tokens of the prompt that were expected to be computed.
+    #[must_use]
+    pub fn uncached_tokens(&self) -> u64 {
+        self.uncached_tokens
+    }
+
+    /// Notes that the first token has come. Only the first call counts.
+    pub fn first_token(&mut self, now: Micros) {
+        if self.settle() {
+            self.work.since_us.store(now.0, Ordering::Relaxed);
+            if self.alone {
+                let seconds = now.since(self.sent_at).as_secs_f32();
+                self.work.learn(self.uncached_tokens, seconds);
+            }
+        }
+    }
+
+    fn settle(&mut self) -> bool {
+        std::mem::take(&mut self.waiting)
+            && self
+                .work
+                .settle(self.generation, self.sequence, self.uncached_tokens)
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+fn pack(tokens: f32, seconds: f32) -> u64 {
+    u64::from(tokens.to_bits()) << 32 | u64::from(seconds.to_bits())
+}
+
+fn unpack(word: u64) -> (f32, f32) {
+    (f32::from_bits((word >> 32) as u32), f32::from_bits(word as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BackendWork, FIFO_MAX, SPEED_ASSUMED};
+    use crate::types::Micros;
+    use std::sync::Arc;
+
+    const SECOND: u64 = 1_000_000;
+
+    #[test]
+    fn the_head_request_counts_as_partly_done_but_never_as_done() {
+        let work = Arc::new(BackendWork::default());
+        let _first = work.dispatch(20_000, Micros(0));
+        let _second = work.dispatch(1000, Micros(0));
+        assert_eq!(work.pending_tokens(Micros(0)), 21_000.0);
+        assert_eq!(work.pending_tokens(Micros(SECOND)), 21_000.0 - SPEED_ASSUMED);
+        assert_eq!(work.pending_tokens(Micros(100 * SECOND)), 2000.0);
+    }
+
+    #[test]
+    fn a_first_token_takes_its_request_out_and_teaches_the_speed() {
+        let work = Arc::new(BackendWork::default());
+        let mut first = work.dispatch(20_000, Micros(0));
+        let mut second = work.dispatch(1000, Micros(10));
+        first.first_token(Micros(2 * SECOND));
+        first.first_token(Micros(9 * SECOND));
+        assert_eq!(work.speed(), Some(10_000.0));
+        assert_eq!(work.pending_tokens(Micros(2 * SECOND)), 1000.0);
+        second.first_token(Micros(3 * SECOND));
+        assert_eq!(work.speed(), Some(10_000.0), "it met a full FIFO");
+        assert_eq!(work.pending_tokens(Micros(3 * SECOND)), 0.0);
+    }
+
+    #[test]
+    fn a_request_that_fails_takes_its_work_with_it() {
+        let work = Arc::new(BackendWork::default());
+        drop(work.dispatch(500, Micros(0)));
+        assert_eq!(work.pending_tokens(Micros(0)), 0.0);
+    }
+
+    #[test]
+    fn tickets_of_before_a_restart_count_no_more() {
+        let work = Arc::new(BackendWork::default());
+        let mut before = work.dispatch(500, Micros(0));
+        work.reset();
+        assert_eq!(work.pending_tokens(Micros(0)), 0.0);
+        let _after = work.dispatch(700, Micros(0));
+        before.first_token(Micros(SECOND));
+        drop(before);
+        assert_eq!(work.pending_tokens(Micros(0)), 700.0);
+    }
+
+    #[test]
+    fn a_fifo_beyond_its_bound_still_sums_right() {
+        let work = Arc::new(BackendWork::default());
+        let tickets: Vec<_> = (0..3 * FIFO_MAX).map(|_| work.dispatch(10, Micros(0))).collect();
+        assert_eq!(work.pending_tokens(Micros(0)), 30.0 * FIFO_MAX as f64);
+        drop(tickets);
+        assert_eq!(work.pending_tokens(Micros(0)), 0.0);
+        let _next = work.dispatch(10, Micros(0));
+        assert_eq!(work.pending_tokens(Micros(SECOND)), 0.5);
+    }
+
+    #[test]
+    fn threads_leave_no_work_behind() {
+        let work = Arc::new(BackendWork::default());
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for step in 0..2000 {
+                        let mut ticket = work.dispatch(step % 7, Micros(step));
+                        if step % 3 == 0 {
+                            ticket.first_token(Micros(step + 1));
+                        }
+                        if step == 1000 {
+                            work.reset();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(work.pending_tokens(Micros(0)), 0.0);
+    }
+}
