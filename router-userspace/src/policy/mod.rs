@@ -1,14 +1,32 @@
 //! Choosing a backend: filter, score, pick. Policies see snapshots only.
 
+mod config;
+mod consistent_hash;
 mod decision;
+mod draw;
+mod least_load;
+mod load;
+mod plan;
+mod power_of_two;
+mod random;
+mod ring;
 mod round_robin;
 mod work;
+#[cfg(test)]
+mod tests;
 
+pub use config::{PolicyConfig, PolicyKind};
+pub use consistent_hash::ConsistentHash;
 pub use decision::{Decision, NoBackend, Reason, RequestView};
+pub use least_load::LeastLoad;
+pub use plan::{Member, PolicyPlan, build};
+pub use power_of_two::PowerOfTwo;
+pub use random::Random;
+pub use ring::{RING_POINTS_MAX, Ring, WEIGHT_MAX};
 pub use round_robin::RoundRobin;
 pub use work::{BackendWork, Ticket};
 
-use crate::types::BackendSnapshot;
+use crate::types::{BackendId, BackendSnapshot};
 
 /// A way to choose. Each worker owns its own instance, so `pick` may keep state without a lock.
 pub trait Policy {
@@ -21,29 +39,12 @@ pub trait Policy {
         request: &RequestView<'_>,
         backends: &[BackendSnapshot],
     ) -> Result<Decision, NoBackend>;
-}
 
-/// Which policy.
-#[derive(Clone, Copy, Debug)]
-pub enum PolicyKind {
-    /// By turns.
-    RoundRobin,
-}
-impl PolicyKind {
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        "round_robin"
+    /// Notes that `request` is about to be sent to `backend`, straight after the `pick` that chose it and before
+    /// any other call: prompt blocks into the index, work into the backend's FIFO. The ticket goes with the
+    /// request: [`Ticket::first_token`] at the first byte of its answer's body, dropped at its end or failure.
+    fn on_dispatch(&mut self, request: &RequestView<'_>, backend: BackendId) -> Option<Ticket> {
+        let _ = (request, backend);
+        None
     }
-}
-/// A policy and its parameters.
-#[derive(Clone, Debug)]
-pub struct PolicyConfig {
-    /// Which.
-    pub kind: PolicyKind,
-}
-/// Builds one worker's instance.
-#[must_use]
-pub fn build(_: &PolicyConfig, _: &[(String, u32)], _: u64) -> Box<dyn Policy> {
-    Box::new(RoundRobin::default())
 }

@@ -1,3 +1,4 @@
-//! Parsers: plain functions over bytes, without a runtime.
+//! Wire formats, as plain functions over bytes.
 
 pub mod http1;
+pub mod json;
