@@ -6,6 +6,8 @@
 //! Two index spaces: F = an upstream connection for as long as it is open (`UPSTREAMS`, `FLOWS`), C = a client
 //! connection (`CLIENTS`).
 
+use core::mem::offset_of;
+
 use crate::framing::Framing;
 
 /// Entries of `FLOWS` and `UPSTREAMS`; a power of two, since a socket's cookie picks its place.
@@ -125,6 +127,47 @@ const _: () = assert!(size_of::<FlowEntry>() == 192 && align_of::<FlowEntry>() =
 const _: () = assert!(size_of::<BackendCell>() == 64 && align_of::<BackendCell>() == 64);
 const _: () = assert!(size_of::<EventRecord>() == 16 && align_of::<EventRecord>() == 8);
 const _: () = assert!(FLOWS_MAX.is_power_of_two() && RELAYS_MAX.is_power_of_two());
+
+/// Stands in the object in front of [`LAYOUT`], so that the loader finds it.
+pub const LAYOUT_MARK: u64 = 0x7761_726d_6c61_796f;
+
+/// A number that changes with the layout: an object built from other sources is refused instead of writing to the
+/// wrong words.
+pub const LAYOUT: u64 = {
+    let facts = [
+        offset_of!(FlowEntry, cookie),
+        offset_of!(FlowEntry, state),
+        offset_of!(FlowEntry, client),
+        offset_of!(FlowEntry, arrived),
+        offset_of!(FlowEntry, passed),
+        offset_of!(FlowEntry, redirected),
+        offset_of!(FlowEntry, arm_at),
+        offset_of!(FlowEntry, redirected_max),
+        offset_of!(FlowEntry, acked_base),
+        offset_of!(FlowEntry, framing),
+        offset_of!(FlowEntry, dirty),
+        offset_of!(FlowEntry, relay),
+        offset_of!(FlowEntry, charge),
+        offset_of!(FlowEntry, index),
+        size_of::<FlowEntry>(),
+        size_of::<BackendCell>(),
+        size_of::<EventRecord>(),
+        FLOWS_MAX as usize,
+        CLIENTS_MAX as usize,
+        BACKENDS_MAX as usize,
+        FLOW_PROBES as usize,
+        RELAYS_MAX as usize,
+        counter::COUNT as usize,
+    ];
+    // FNV-1a over the numbers.
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut index = 0;
+    while index < facts.len() {
+        hash = (hash ^ facts[index] as u64).wrapping_mul(0x0100_0000_01b3);
+        index += 1;
+    }
+    hash
+};
 
 /// Where in `FLOWS` the flow of a socket may lie, for `probe` in `0..FLOW_PROBES`.
 #[must_use]

@@ -4,8 +4,13 @@ use aya_ebpf::bindings::BPF_F_MMAPABLE;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, PerCpuArray, RingBuf, SockMap};
 use router_common::map::{
-    BACKENDS_MAX, BackendCell, CLIENTS_MAX, EVENTS_BYTES, FLOWS_MAX, FlowEntry, counter,
+    BACKENDS_MAX, BackendCell, CLIENTS_MAX, EVENTS_BYTES, FLOWS_MAX, FlowEntry, LAYOUT, LAYOUT_MARK, counter,
 };
+
+/// What the loader compares with its own.
+#[used]
+#[unsafe(no_mangle)]
+static MAP_LAYOUT: [u64; 2] = [LAYOUT_MARK, LAYOUT];
 
 /// Upstream connections by flow; this map carries the program.
 #[map]

@@ -5,14 +5,16 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use crate::policy::Member;
 use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// How it is called in logs, metrics and `/backends`: `host:port` where no name is given.
+    /// How it is called in logs, metrics and `/backends`: `host:port` where no name is given. Printable ASCII
+    /// without quotes and backslashes.
     pub name: String,
     /// Where it listens.
     pub addr: SocketAddr,
@@ -34,6 +36,9 @@ pub const MAX_WAITING_DEFAULT: u32 = 16;
 pub struct BackendStats {
     in_flight: AtomicU32,
     state: AtomicU8,
+    /// What health thinks of it, before it is decided whether health is heeded.
+    verdict: AtomicU8,
+    draining: AtomicBool,
     /// Response bytes received from it, heads included, and when the last came.
     pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
@@ -44,6 +49,10 @@ pub struct BackendStats {
     pub connect_failures_total: AtomicU64,
     /// Requests that failed after they were sent and before or inside their response.
     pub broken_total: AtomicU64,
+    /// Probes that ended, by [`crate::backend::ProbeOutcome`].
+    pub probes_total: [AtomicU64; 4],
+    /// When the last of them ended, µs of [`crate::types::now`]; 0 = never.
+    pub last_probe_us: AtomicU64,
 }
 
 /// One engine replica.
@@ -80,14 +89,65 @@ impl Backend {
         BackendState::from_u8(self.stats.state.load(Ordering::Relaxed))
     }
 
-    /// Sets whether it may get new requests; the health driver's to call.
+    /// Sets whether it may get new requests. While health is watched, [`Backend::set_health`] does that.
     pub fn set_state(&self, state: BackendState) {
         self.stats.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// What health thinks of it, whether it is heeded or not.
+    #[must_use]
+    pub fn verdict(&self) -> BackendState {
+        BackendState::from_u8(self.stats.verdict.load(Ordering::Relaxed))
+    }
+
+    /// Takes the verdict of health. Draining outranks it; where health is `ignored` the backend counts as healthy.
+    pub fn set_health(&self, verdict: BackendState, ignored: bool) {
+        self.stats.verdict.store(verdict as u8, Ordering::Relaxed);
+        self.set_state(match verdict {
+            _ if self.draining() => BackendState::Draining,
+            _ if ignored => BackendState::Healthy,
+            verdict => verdict,
+        });
+    }
+
+    /// When its last probe ended; `None` = never.
+    #[must_use]
+    pub fn last_probe(&self) -> Option<Micros> {
+        match self.stats.last_probe_us.load(Ordering::Relaxed) {
+            0 => None,
+            micros => Some(Micros(micros)),
+        }
+    }
+
+    /// Whether an operator is emptying it.
+    #[must_use]
+    pub fn draining(&self) -> bool {
+        self.stats.draining.load(Ordering::Relaxed)
+    }
+
+    /// Begins or ends emptying it.
+    pub fn set_draining(&self, draining: bool) {
+        self.stats.draining.store(draining, Ordering::Relaxed);
+        self.set_state(if draining {
+            BackendState::Draining
+        } else {
+            self.verdict()
+        });
     }
 
     /// Notes that response bytes came from it.
     pub fn note_bytes(&self, bytes: u64, now: Micros) {
         self.stats.progress.note(bytes, now);
+    }
+
+    /// Notes a final response's head.
+    pub fn count_answer(&self, status: u16) {
+        let class = match status {
+            400..=499 => 1,
+            500..=999 => 2,
+            _ => 0,
+        };
+        self.stats.answers_total[class].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Where relays note its bytes.
@@ -136,6 +196,8 @@ impl Drop for Charge {
 pub struct BackendSet {
     /// Index = [`BackendId`].
     pub backends: Vec<Arc<Backend>>,
+    /// Whether so many are unfit that health is ignored; the health driver's to set.
+    pub health_ignored: AtomicBool,
 }
 
 impl BackendSet {
@@ -154,16 +216,17 @@ impl BackendSet {
                 })
             })
             .collect();
-        BackendSet { backends }
+        BackendSet {
+            backends,
+            health_ignored: AtomicBool::new(false),
+        }
     }
 
     /// Each backend's name and weight, in order: what rings are built of.
-    #[must_use]
-    pub fn names_and_weights(&self) -> Vec<(String, u32)> {
+    pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         self.backends
             .iter()
-            .map(|backend| (backend.config.name.clone(), backend.config.weight))
-            .collect()
+            .map(|backend| Member { name: &backend.config.name, weight: backend.config.weight })
     }
 
     /// The backend with this id.

@@ -26,6 +26,11 @@ pub(super) fn run(args: &Args) -> Exit {
             for warning in &loaded.warnings {
                 complain(&format!("warning: {warning}"));
             }
+            if loaded.config.backends.is_empty() {
+                complain(
+                    "warning: no backend; add a [[backend]] section, or give serve --backend http://HOST:PORT",
+                );
+            }
             print(&summary(&loaded));
             Exit::Done
         }
@@ -49,7 +54,7 @@ fn summary(loaded: &Loaded) -> String {
         .map_or("off".to_owned(), |addr| addr.to_string());
     format!(
         "ok: {count} backend{plural}, policy {}, listen {}, admin {admin}",
-        config.policy.name,
+        config.policy.kind.name(),
         listen.join(" "),
     )
 }

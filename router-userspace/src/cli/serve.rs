@@ -1,7 +1,6 @@
 //! `warmpath serve`: builds everything the configuration names and serves until stopped.
 
 mod control;
-mod descriptors;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +8,6 @@ use std::sync::Arc;
 use super::config::{Config, Flags, Loaded, Origin, load, resolve_by_system};
 use super::{Exit, complain};
 use crate::backend::BackendSet;
-use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{self, RunError, Running};
 use crate::telemetry::{AccessLog, AccessLogTarget, DecisionLog, Metrics, init_log};
 use control::{Control, Parts};
@@ -58,7 +56,6 @@ fn serve(loaded: Loaded) -> Exit {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    descriptors::raise_limit();
     let Loaded { config, origin, .. } = loaded;
     match start(config) {
         Ok(()) => Exit::Done,
@@ -105,15 +102,12 @@ fn start(config: Config) -> Result<(), Failure> {
         metrics,
         decisions: Arc::clone(&decisions),
         access_log: access_log.clone(),
-        policy: config.policy.name,
+        policy: config.policy.kind.name(),
     })?;
     let (metrics, stop) = (control.metrics(), control.stop());
-    let policy = PolicyConfig {
-        kind: PolicyKind::RoundRobin,
-    };
     let parts = Running {
         backends,
-        policy,
+        policy: config.policy,
         metrics,
         decisions,
         access_log,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use router_common::framing::Framing;
 use tokio::sync::oneshot;
 
+use super::kernel::{ClientSlot, UpstreamSlot};
 use crate::net::Conn;
-use crate::types::Progress;
+use crate::types::{BackendId, Progress};
 
 /// What a flow carries.
 #[derive(Debug)]
@@ -25,14 +26,23 @@ pub enum FlowKind {
 /// `client.read_ahead` holds the same for the other direction.
 #[derive(Debug)]
 pub struct Flow {
+    // The slots before the connections: what is closed must be out of the kernel's maps.
+    /// The engine's connection in the kernel's maps; without it the flow is copied.
+    pub upstream_slot: Option<UpstreamSlot>,
+    /// The client's connection in the kernel's maps; without it the flow is copied.
+    pub client_slot: Option<ClientSlot>,
     /// The client's connection; the response's head has been written to it.
     pub client: Conn,
     /// The engine's connection.
     pub upstream: Conn,
     /// What is carried.
     pub kind: FlowKind,
+    /// Whether it is a chunked 2xx response, what the kernel path is made for.
+    pub chunked: bool,
     /// Whether a FIN from the client ends the flow.
     pub client_fin_aborts: bool,
+    /// Which engine.
+    pub backend: BackendId,
     /// Where the engine's bytes are noted.
     pub progress: Arc<Progress>,
     /// Gets the connections back.
@@ -55,14 +65,20 @@ pub enum Outcome {
 /// A flow that is over.
 #[derive(Debug)]
 pub struct FlowEnd {
+    /// The engine's connection in the kernel's maps.
+    pub upstream_slot: Option<UpstreamSlot>,
+    /// The client's connection in the kernel's maps.
+    pub client_slot: Option<ClientSlot>,
     /// The client's connection.
     pub client: Conn,
     /// The engine's connection.
     pub upstream: Conn,
     /// How it ended.
     pub outcome: Outcome,
-    /// Bytes written to the client for it.
+    /// Bytes that reached the client for it, by either way.
     pub bytes: u64,
+    /// Those of them that the kernel carried.
+    pub kernel_bytes: u64,
     /// Chunks of the body that ended; 0 where it wasn't chunked.
     pub chunks: u64,
 }

@@ -11,9 +11,9 @@ mod power_of_two;
 mod random;
 mod ring;
 mod round_robin;
-mod work;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use config::{PolicyConfig, PolicyKind};
 pub use consistent_hash::ConsistentHash;

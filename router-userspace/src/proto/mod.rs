@@ -1,4 +1,4 @@
-//! Wire formats, as plain functions over bytes.
+//! Parsers: plain functions over bytes, without a runtime.
 
 pub mod http1;
 pub mod json;

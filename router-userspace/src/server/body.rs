@@ -81,7 +81,7 @@ impl Body {
                 .map_err(|_| {
                     BodyError::Refused(OwnAnswer::new(
                         OwnError::Overloaded,
-                        "the memory for request bodies (limits.body_buffers_total) is full; try again",
+                        "the memory for request bodies (limits.body_buffers_total_bytes) is full; try again",
                     ))
                 })?;
             read_more(conn, link, room, timeouts).await?;
@@ -290,7 +290,7 @@ pub(super) fn too_large(limits: &Limits) -> OwnAnswer {
     OwnAnswer::new(
         OwnError::BodyTooLarge,
         format!(
-            "the body is larger than {} bytes (limits.body)",
+            "the body is larger than {} bytes (limits.body_bytes_max)",
             limits.body_bytes_max
         ),
     )

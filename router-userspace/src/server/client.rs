@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::datapath::kernel::ClientSlot;
 use crate::net::{self, Conn, Departure, Idle, IoFailure, RingStream};
 
 /// Time for which a connection that closes early still takes what the client is sending, so that its last
@@ -30,6 +31,9 @@ pub(super) struct Link {
 /// A client being served by this worker.
 #[derive(Debug)]
 pub(super) struct Client {
+    /// Its place in the kernel's maps, from its first stream on; before `conn`, since what is closed must be out of
+    /// them.
+    pub(super) slot: Option<ClientSlot>,
     pub(super) conn: Conn,
     pub(super) link: Link,
 }
@@ -40,6 +44,7 @@ impl Client {
         let ring = RingStream::new(&conn)?;
         let departure = Departure::watch(ring.as_fd())?;
         Ok(Client {
+            slot: None,
             conn,
             link: Link {
                 departure,

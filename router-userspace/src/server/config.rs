@@ -32,6 +32,18 @@ pub enum DatapathMode {
     Copy,
 }
 
+impl DatapathMode {
+    /// The word for it in the configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            DatapathMode::Auto => "auto",
+            DatapathMode::Kernel => "kernel",
+            DatapathMode::Copy => "copy",
+        }
+    }
+}
+
 /// Bounds on what one client or all of them may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -53,6 +65,10 @@ pub struct Limits {
     pub relay_queue_max: usize,
     /// Idle upstream connections kept by a worker for each backend.
     pub idle_upstreams_max: usize,
+    /// Bytes of one stream that the kernel path may hold for a slow client; beyond it the stream is copied.
+    pub kernel_flow_bytes_max: u64,
+    /// The same for all streams together; beyond it none is given to the kernel.
+    pub kernel_flows_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -67,6 +83,8 @@ impl Default for Limits {
             short_answer_bytes_max: 64 << 10,
             relay_queue_max: 1024,
             idle_upstreams_max: 256,
+            kernel_flow_bytes_max: 256 << 10,
+            kernel_flows_bytes_max: 1 << 30,
         }
     }
 }

@@ -7,6 +7,7 @@ use super::client::Client;
 use super::own::{self, OwnAnswer};
 use super::paths::{Passage, passage};
 use super::request::{self, Request};
+use super::trace::Trace;
 use super::worker::Worker;
 use crate::net::IoFailure;
 use crate::proto::http1::{
@@ -36,7 +37,10 @@ pub(super) async fn serve(worker: &Worker, mut client: Client) {
         let after = match next_head(worker, &mut client).await {
             Ok(Some((head, started))) => one(worker, client, head, started).await,
             Ok(None) => return,
-            Err(answer) => refuse(worker, client, &answer, b"", false).await,
+            Err(answer) => {
+                let mut trace = Trace::unreadable(&worker.shared, client.link.peer);
+                refuse(&mut trace, worker, client, &answer, None).await
+            }
         };
         client = match after {
             After::Keep(client) => client,
@@ -120,31 +124,20 @@ fn bad_head(error: HeadError) -> OwnAnswer {
 
 /// Serves one request.
 async fn one(worker: &Worker, client: Client, head: RequestHead, started: Micros) -> After {
-    worker.shared.budget.note_request(started);
+    let shared = &worker.shared;
+    shared.budget.note_request(started);
+    let mut trace = Trace::new(shared, &head, client.link.peer, started);
     let kind = match check(worker, &head) {
         Ok(kind) => kind,
-        Err(answer) => return refuse(worker, client, &answer, head.path(), head.method() == b"HEAD").await,
+        Err(answer) => return refuse(&mut trace, worker, client, &answer, Some(&head)).await,
     };
-    let bodyless = matches!(kind, BodyKind::None | BodyKind::Length(0));
     let close =
         head.version == Version::Http10 || head.fields.has_member("connection", "close") || worker.stopping();
-    match passage(head.path(), worker.shared.config.paths) {
-        Passage::Pass => {
-            request::serve(
-                worker,
-                client,
-                Request {
-                    head,
-                    kind,
-                    started,
-                    close,
-                },
-            )
-            .await
-        }
-        Passage::OwnHealth if bodyless => {
+    match passage(head.path(), shared.config.paths) {
+        Passage::Pass => request::serve(&mut trace, worker, client, Request { head, kind, close }).await,
+        Passage::OwnHealth if matches!(kind, BodyKind::None | BodyKind::Length(0)) => {
             let (status, bytes) = own::health(worker.any_healthy(), head.method() == b"HEAD", close);
-            worker.shared.metrics.count_response(status);
+            trace.status(status);
             match client.link.write(bytes).await {
                 Ok(()) if close => After::Close(client),
                 Ok(()) => After::Keep(client),
@@ -152,8 +145,14 @@ async fn one(worker: &Worker, client: Client, head: RequestHead, started: Micros
             }
         }
         refused => {
-            let answer = refused_path(refused, &head);
-            refuse(worker, client, &answer, head.path(), head.method() == b"HEAD").await
+            refuse(
+                &mut trace,
+                worker,
+                client,
+                &refused_path(refused, &head),
+                Some(&head),
+            )
+            .await
         }
     }
 }
@@ -217,16 +216,17 @@ fn check(worker: &Worker, head: &RequestHead) -> Result<BodyKind, OwnAnswer> {
     }
 }
 
-/// Answers an error of the router's own and closes.
+/// Answers an error of the router's own and closes; `head` is missing where it couldn't be read.
 pub(super) async fn refuse(
+    trace: &mut Trace,
     worker: &Worker,
     client: Client,
     answer: &OwnAnswer,
-    path: &[u8],
-    head_only: bool,
+    head: Option<&RequestHead>,
 ) -> After {
     worker.shared.metrics.count_own_error(answer.error);
-    worker.shared.metrics.count_response(answer.status);
+    trace.status(answer.status);
+    let (path, head_only) = head.map_or((&b""[..], false), |head| (head.path(), head.method() == b"HEAD"));
     match client.link.write(answer.encode(path, head_only, true)).await {
         Ok(()) => After::Linger(client),
         Err(_) => After::Gone,

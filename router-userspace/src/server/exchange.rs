@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::HalfClose;
 use super::body::{BodyError, Held, Rest, StreamError};
 use super::client::{Client, Link};
 use super::own::OwnAnswer;
@@ -53,6 +52,8 @@ pub(super) enum Failure {
         repeatable: bool,
         /// Whether a kept connection had died unnoticed: a new one to the same engine is worth a try.
         stale: bool,
+        /// Whether the engine went away in silence: by config a generation call may be repeated elsewhere.
+        died: bool,
         answer: OwnAnswer,
     },
 }
@@ -95,9 +96,11 @@ impl Exchange<'_> {
                     .fetch_add(u64::from(!stale), std::sync::atomic::Ordering::Relaxed);
                 let answer =
                     OwnAnswer::new(error, format!("backend {}: {message}", self.backend.config.name));
+                let died = !began && error == OwnError::BadGateway;
                 Err(Failure::Upstream {
                     repeatable: stale,
                     stale,
+                    died,
                     answer,
                 })
             }
@@ -114,8 +117,8 @@ impl Exchange<'_> {
             }
         }
         let opened = tokio::select! {
-            opened = open(self.backend, &shared.config.timeouts) => opened,
-            () = self.client_leaves(&client.link) => return Err(Failure::ClientLeft),
+            opened = open(self.backend, shared.kernel.as_ref(), &shared.config.timeouts) => opened,
+            () = self.worker.client_leaves(&client.link) => return Err(Failure::ClientLeft),
         };
         shared.metrics.upstreams_opened_total.inc();
         opened.map_err(|failure| {
@@ -136,6 +139,7 @@ impl Exchange<'_> {
             Failure::Upstream {
                 repeatable: true,
                 stale: false,
+                died: true,
                 answer: OwnAnswer::new(OwnError::BadGateway, message),
             }
         })
@@ -150,7 +154,7 @@ impl Exchange<'_> {
     ) -> Result<Answered, Trouble> {
         let timeouts = &self.worker.shared.config.timeouts;
         let limits = &self.worker.shared.config.limits;
-        let Client { conn, link } = client;
+        let Client { conn, link, .. } = client;
         let link: &Link = link;
         let Upstream {
             conn: upstream_conn,
@@ -190,7 +194,7 @@ impl Exchange<'_> {
                     }
                     return Ok(Answered { head, body, uploaded: !uploading });
                 }
-                () = self.client_leaves(link) => {
+                () = self.worker.client_leaves(link) => {
                     close_and_settle(ring, reply.as_mut()).await;
                     return Err(Trouble::ClientLeft);
                 }
@@ -213,15 +217,6 @@ impl Exchange<'_> {
         let mut head = Vec::with_capacity(1024);
         write_request_head(&self.request.head, forward, &mut head);
         head
-    }
-
-    /// Ends when the client has left, by the operator's reading of a FIN.
-    async fn client_leaves(&self, link: &Link) {
-        match self.worker.shared.config.half_close {
-            HalfClose::Abort => link.departure.wait().await,
-            // The first failing write tells.
-            HalfClose::Serve => std::future::pending().await,
-        }
     }
 
     /// Reads up to the final response's head; interim ones are passed on.

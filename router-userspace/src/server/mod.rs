@@ -17,9 +17,13 @@ mod request;
 mod respond;
 mod retry;
 mod run;
+mod trace;
 mod upstream;
 mod worker;
 
-pub use admin::{AdminToken, AdminTokenError};
+pub use admin::{
+    ADMIN_CONNECTION_TIME_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_BYTES_MAX, ADMIN_HEAD_TIME_MAX, AdminState,
+    AdminToken, AdminTokenError, Guard, Scope, bind_admin, listen_reason, serve_admin,
+};
 pub use config::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, ServerConfig, Timeouts};
 pub use run::{RunError, Running, Stop, StopPhase, run};

@@ -10,20 +10,20 @@ use super::exchange::{Exchange, Failure, Reply};
 use super::own::OwnAnswer;
 use super::respond;
 use super::retry::backoff;
+use super::trace::{Trace, unix_ms};
 use super::worker::Worker;
 use crate::backend::{Backend, Charge};
 use crate::policy::{NoBackend, RequestView};
 use crate::prefix::{Api, KeyScanner, PromptKey};
 use crate::proto::http1::{BodyKind, RequestHead, Version};
 use crate::telemetry::{DecisionRecord, OwnError};
-use crate::types::{BackendId, Micros, now};
+use crate::types::{BackendId, now};
 
 /// A request whose head has been accepted.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) head: RequestHead,
     pub(super) kind: BodyKind,
-    pub(super) started: Micros,
     /// Whether the client's connection closes behind the answer.
     pub(super) close: bool,
 }
@@ -31,6 +31,12 @@ pub(super) struct Request {
 impl Request {
     fn head_only(&self) -> bool {
         self.head.method() == b"HEAD"
+    }
+
+    /// Whether it is a generation call that leaves nothing behind on its engine; `/v1/responses` keeps its answers.
+    fn stateless_generation(&self) -> bool {
+        self.head.method() == b"POST"
+            && Api::of_path(self.head.path()).is_some_and(|api| api != Api::Responses)
     }
 
     /// RFC 9110 section 9.2.2.
@@ -43,19 +49,19 @@ impl Request {
 }
 
 /// Serves a request that passes to an engine.
-pub(super) async fn serve(worker: &Worker, mut client: Client, request: Request) -> After {
+pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client, request: Request) -> After {
     let (held, mut rest, key) = match hold_body(worker, &mut client, &request).await {
         Ok(body) => body,
         Err(BodyError::ClientLeft) => return After::Gone,
         Err(BodyError::Refused(answer)) => {
-            return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+            return refuse(trace, worker, client, &answer, Some(&request.head)).await;
         }
     };
     let mut tries = Tries::default();
     loop {
-        let (charge, backend) = match choose(worker, &request, key.as_ref(), &mut tries) {
+        let (charge, backend) = match choose(trace, worker, &request, key.as_ref(), &mut tries) {
             Ok(chosen) => chosen,
-            Err(answer) => return own_answer(worker, client, &request, &rest, answer).await,
+            Err(answer) => return own_answer(trace, worker, client, &request, &rest, answer).await,
         };
         let sent_from = now();
         let exchange = Exchange {
@@ -71,29 +77,31 @@ pub(super) async fn serve(worker: &Worker, mut client: Client, request: Request)
                     continue;
                 }
                 drop(held);
-                worker
-                    .shared
-                    .metrics
-                    .first_byte_seconds
-                    .observe(now().since(sent_from).as_secs_f64());
-                return respond::answer(worker, client, &request, reply, &mut rest, charge).await;
+                trace.first_byte(now().since(sent_from));
+                return respond::answer(trace, worker, client, &request, reply, &rest, charge).await;
             }
             Err(Failure::ClientLeft) => {
                 worker.shared.metrics.clients_left_total.inc();
                 return After::Gone;
             }
             Err(Failure::Refused(answer)) => {
-                return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+                return refuse(trace, worker, client, &answer, Some(&request.head)).await;
             }
             Err(Failure::Upstream {
                 repeatable,
                 stale,
+                died,
                 answer,
             }) => {
                 drop(charge);
-                let repeatable = (repeatable || request.idempotent()) && held.complete();
+                let generation = died
+                    && worker.shared.config.retry.generation
+                    && request.stateless_generation()
+                    && !tries.repeated;
+                tries.repeated |= generation && !repeatable;
+                let repeatable = (repeatable || generation || request.idempotent()) && held.complete();
                 if !repeatable || !tries.another(worker, stale) {
-                    return own_answer(worker, client, &request, &rest, answer).await;
+                    return own_answer(trace, worker, client, &request, &rest, answer).await;
                 }
                 tries.fail(backend.id, stale);
                 tries.last_answer = Some(answer);
@@ -119,6 +127,8 @@ struct Tries {
     fresh_only: bool,
     same: Option<BackendId>,
     last_answer: Option<OwnAnswer>,
+    /// Whether a generation call was repeated although its engine may have begun it.
+    repeated: bool,
 }
 
 impl Tries {
@@ -163,7 +173,7 @@ async fn hold_body(
         let written = client.link.write(b"HTTP/1.1 100 Continue\r\n\r\n".to_vec()).await;
         written.map_err(|_| BodyError::ClientLeft)?;
     }
-    let Client { conn, link } = client;
+    let Client { conn, link, .. } = client;
     let seen = |part: &[u8]| {
         if let Some(scanner) = &mut scanner {
             scanner.feed(part);
@@ -177,6 +187,7 @@ async fn hold_body(
 
 /// Picks a backend and charges it; the answer says why there's none.
 fn choose(
+    trace: &mut Trace,
     worker: &Worker,
     request: &Request,
     key: Option<&PromptKey>,
@@ -204,6 +215,11 @@ fn choose(
         .as_ref()
         .ok()
         .and_then(|decision| shared.backends.get(decision.backend));
+    trace.chosen(
+        chosen.map_or("", |backend| &backend.config.name),
+        reason,
+        tries.count - 1,
+    );
     shared.decisions.push(DecisionRecord {
         time_unix_ms: unix_ms(),
         path: String::from_utf8_lossy(request.head.path()).into_owned(),
@@ -254,6 +270,7 @@ fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries)
 
 /// Answers an error of the router's own; the connection stays usable where the whole request was read.
 async fn own_answer(
+    trace: &mut Trace,
     worker: &Worker,
     client: Client,
     request: &Request,
@@ -261,10 +278,10 @@ async fn own_answer(
     answer: OwnAnswer,
 ) -> After {
     if !rest.is_empty() || request.close {
-        return refuse(worker, client, &answer, request.head.path(), request.head_only()).await;
+        return refuse(trace, worker, client, &answer, Some(&request.head)).await;
     }
     worker.shared.metrics.count_own_error(answer.error);
-    worker.shared.metrics.count_response(answer.status);
+    trace.status(answer.status);
     match client
         .link
         .write(answer.encode(request.head.path(), request.head_only(), false))
@@ -281,11 +298,4 @@ async fn wait_for_client(client: &Client, wait: Duration) -> bool {
         () = tokio::time::sleep(wait) => true,
         () = client.link.departure.wait() => false,
     }
-}
-
-fn unix_ms() -> u64 {
-    let since = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,5 +1,6 @@
 //! The response on its way to the client.
 
+use std::os::fd::AsFd;
 use std::pin::pin;
 
 use router_common::framing::{Framing, Progress as MessageProgress};
@@ -12,74 +13,115 @@ use super::client::{Client, Link};
 use super::connection::After;
 use super::exchange::Reply;
 use super::request::Request;
+use super::trace::Trace;
+use super::upstream::Upstream;
 use super::worker::Worker;
 use crate::backend::Charge;
 use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, dechunk};
-use crate::net::{self, Conn, RingStream};
-use crate::proto::http1::{BodyKind, ResponseForward, Version, write_response_head};
+use crate::net::{self, Conn};
+use crate::proto::http1::{BodyKind, ResponseForward, ResponseHead, Version, write_response_head};
 use crate::types::now;
 
 /// Bytes asked for by one read of a body that a worker copies.
 const COPY_READ_BYTES: usize = 64 << 10;
 
+/// How a response goes on, decided by its head.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    /// The body's framing as it comes from the engine.
+    body: BodyKind,
+    /// The body's framing as it goes to the client.
+    forwarded: BodyKind,
+    tunnel: bool,
+    /// Whether the request isn't fully read: its connections can't be used again.
+    unread: bool,
+    /// Whether the client's connection closes behind the response.
+    close: bool,
+    /// Whether the engine's connection may be used again.
+    upstream_keeps: bool,
+    /// Whether it is a chunked 2xx response, what the kernel path is made for.
+    chunked: bool,
+}
+
+impl Plan {
+    fn new(request: &Request, head: &ResponseHead, body: BodyKind, unread: bool) -> Plan {
+        let tunnel = head.status == 101;
+        // An HTTP/1.0 client can't read chunks: it gets the payload, ended by the close.
+        let dechunks = body == BodyKind::Chunked && request.head.version == Version::Http10;
+        let forwarded = if dechunks { BodyKind::Close } else { body };
+        let closes = head.version == Version::Http10 || head.fields.has_member("connection", "close");
+        Plan {
+            body,
+            forwarded,
+            tunnel,
+            chunked: forwarded == BodyKind::Chunked && (200..300).contains(&head.status),
+            unread,
+            close: request.close || forwarded == BodyKind::Close || unread,
+            upstream_keeps: !closes && body != BodyKind::Close && !unread && !tunnel,
+        }
+    }
+
+    fn kind(&self) -> FlowKind {
+        match self.body {
+            _ if self.tunnel => FlowKind::Tunnel,
+            BodyKind::None => FlowKind::Body(Framing::none()),
+            BodyKind::Length(length) => FlowKind::Body(Framing::length(length)),
+            BodyKind::Chunked if self.forwarded == BodyKind::Close => FlowKind::Dechunked(Framing::chunked()),
+            BodyKind::Chunked => FlowKind::Body(Framing::chunked()),
+            BodyKind::Close => FlowKind::Body(Framing::until_close()),
+        }
+    }
+}
+
+/// The connections that came back, and how it went.
+struct Ended {
+    client: Option<Client>,
+    upstream: Option<Upstream>,
+    outcome: Outcome,
+}
+
 /// Passes `reply` on to the client and says what becomes of its connection.
 pub(super) async fn answer(
+    trace: &mut Trace,
     worker: &Worker,
     client: Client,
     request: &Request,
     reply: Reply,
-    rest: &mut Rest,
+    rest: &Rest,
     charge: Charge,
 ) -> After {
-    let shared = &worker.shared;
     let Reply {
         head,
         body,
         mut upstream,
         uploaded,
     } = reply;
-    count(&charge, head.status);
-    shared.metrics.count_response(head.status);
-    let tunnel = head.status == 101;
-    // An HTTP/1.0 client can't read chunks: it gets the payload, ended by the close.
-    let dechunks = body == BodyKind::Chunked && request.head.version == Version::Http10;
-    let forwarded = if dechunks { BodyKind::Close } else { body };
-    let unread = !uploaded || !rest.is_empty();
-    let close = request.close || forwarded == BodyKind::Close || unread;
-    let upstream_keeps = head.version == Version::Http11
-        && !head.fields.has_member("connection", "close")
-        && !matches!(body, BodyKind::Close)
-        && !unread
-        && !tunnel;
+    charge.backend().count_answer(head.status);
+    trace.status(head.status);
+    let plan = Plan::new(request, &head, body, !uploaded || !rest.is_empty());
     let mut bytes = Vec::with_capacity(1024);
-    write_response_head(
-        &head,
-        ResponseForward {
-            body: forwarded,
-            close,
-            upgrade: tunnel,
-        },
-        &mut bytes,
-    );
-    let mut kind = match body {
-        _ if tunnel => FlowKind::Tunnel,
-        BodyKind::None => FlowKind::Body(Framing::none()),
-        BodyKind::Length(length) => FlowKind::Body(Framing::length(length)),
-        BodyKind::Chunked if dechunks => FlowKind::Dechunked(Framing::chunked()),
-        BodyKind::Chunked => FlowKind::Body(Framing::chunked()),
-        BodyKind::Close => FlowKind::Body(Framing::until_close()),
+    let forward = ResponseForward {
+        body: plan.forwarded,
+        close: plan.close,
+        upgrade: plan.tunnel,
     };
+    write_response_head(&head, forward, &mut bytes);
+    let mut kind = plan.kind();
     let head_length = bytes.len();
     let progress = take_ahead(&mut kind, &mut upstream.conn, &mut bytes);
     let ahead = (bytes.len() - head_length) as u64;
     if client.link.write(bytes).await.is_err() {
-        shared.metrics.clients_left_total.inc();
+        worker.shared.metrics.clients_left_total.inc();
         return After::Gone;
     }
-    let outcome = match progress {
+    trace.carried(ahead, "worker");
+    if plan.chunked {
+        worker.shared.metrics.count_chunked_bytes("worker", ahead);
+    }
+    let ended = match progress {
         MessageProgress::Done => Ended {
             client: Some(client),
-            upstream: Some(upstream.conn),
+            upstream: Some(upstream),
             outcome: Outcome::Complete,
         },
         MessageProgress::Failed(error) => Ended {
@@ -89,96 +131,61 @@ pub(super) async fn answer(
         },
         MessageProgress::More => {
             let short = match body {
-                BodyKind::Length(length) => length - ahead <= shared.config.limits.short_answer_bytes_max,
+                BodyKind::Length(length) => {
+                    length - ahead <= worker.shared.config.limits.short_answer_bytes_max
+                }
                 _ => false,
             };
-            let flow = Pass {
+            let pass = Pass {
+                trace,
                 worker,
                 client,
-                upstream: upstream.conn,
-                ring: &upstream.ring,
+                upstream,
                 kind,
                 charge: &charge,
+                chunked: plan.chunked,
             };
-            if unread || (short && !tunnel) {
-                flow.on_worker().await
+            if plan.unread || (short && !plan.tunnel) {
+                pass.on_worker().await
             } else {
-                flow.on_relay().await
+                pass.on_relay().await
             }
         }
     };
-    let ended = outcome;
     if ended.outcome == Outcome::Complete
-        && upstream_keeps
-        && let Some(conn) = ended.upstream
+        && plan.upstream_keeps
+        && let Some(upstream) = ended.upstream
     {
-        let backend = charge.backend().id;
         worker
             .pool
             .borrow_mut()
-            .give_back(backend, conn, upstream.ring, now());
+            .give_back(charge.backend().id, upstream, now());
     }
-    drop(charge);
-    shared
-        .metrics
-        .request_seconds
-        .observe(now().since(request.started).as_secs_f64());
-    finish(
-        worker,
-        ended.client,
-        ended.outcome,
-        forwarded,
-        close,
-        unread,
-        tunnel,
-    )
+    finish(worker, ended.client, ended.outcome, plan)
 }
 
 /// What becomes of the client's connection.
-fn finish(
-    worker: &Worker,
-    client: Option<Client>,
-    outcome: Outcome,
-    forwarded: BodyKind,
-    close: bool,
-    unread: bool,
-    tunnel: bool,
-) -> After {
+fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan) -> After {
     let metrics = &worker.shared.metrics;
     let Some(client) = client else { return After::Gone };
     match outcome {
-        Outcome::Complete if tunnel => After::Gone,
-        Outcome::Complete if unread => After::Linger(client),
-        Outcome::Complete if close => After::Close(client),
+        Outcome::Complete if plan.tunnel => After::Gone,
+        Outcome::Complete if plan.unread => After::Linger(client),
+        Outcome::Complete if plan.close => After::Close(client),
         Outcome::Complete => After::Keep(client),
         Outcome::ClientLeft => {
             metrics.clients_left_total.inc();
             After::Gone
         }
-        Outcome::UpstreamCut(reason) => {
+        Outcome::UpstreamCut(_) | Outcome::Stopped => {
             metrics.responses_cut_total.inc();
-            tracing::debug!("response cut: {reason}");
-            if forwarded == BodyKind::Close {
-                client.reset();
-            }
-            After::Gone
-        }
-        Outcome::Stopped => {
-            if forwarded == BodyKind::Close {
+            if plan.forwarded == BodyKind::Close {
+                // A FIN would look like the end of the body.
                 client.reset();
             }
             After::Gone
         }
     }
-}
-
-fn count(charge: &Charge, status: u16) {
-    let class = match status {
-        400..=499 => 1,
-        500..=999 => 2,
-        _ => 0,
-    };
-    charge.backend().stats.answers_total[class].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
 }
 
 /// Appends what has been read of the body already to `out`.
@@ -204,75 +211,126 @@ fn take_ahead(kind: &mut FlowKind, conn: &mut Conn, out: &mut Vec<u8>) -> Messag
 
 /// A body whose head has been written and that isn't complete yet.
 struct Pass<'a> {
+    trace: &'a mut Trace,
     worker: &'a Worker,
     client: Client,
-    upstream: Conn,
-    ring: &'a RingStream,
+    upstream: Upstream,
     kind: FlowKind,
     charge: &'a Charge,
-}
-
-/// The connections that came back, and how it went.
-struct Ended {
-    client: Option<Client>,
-    upstream: Option<Conn>,
-    outcome: Outcome,
+    chunked: bool,
 }
 
 impl Pass<'_> {
     /// Hands the flow to the relay and waits for its end; copies on the worker where the relay is full.
     async fn on_relay(self) -> Ended {
         let Pass {
+            trace,
             worker,
             client,
             upstream,
-            ring,
             kind,
             charge,
+            chunked,
         } = self;
         let (done, end) = oneshot::channel();
-        let Client { conn, link } = client;
+        let Client {
+            slot: mut client_slot,
+            conn,
+            link,
+        } = client;
+        if client_slot.is_none() && upstream.slot.is_some() {
+            // From its first stream on; a refusal only means copying.
+            client_slot = worker
+                .shared
+                .kernel
+                .as_ref()
+                .and_then(|kernel| kernel.insert_client(conn.as_fd()).ok());
+        }
+        let Upstream {
+            slot: upstream_slot,
+            conn: upstream_conn,
+            ring,
+            reused,
+            acked_at_checkout,
+        } = upstream;
         let flow = Flow {
+            upstream_slot,
+            client_slot,
             client: conn,
-            upstream,
+            upstream: upstream_conn,
             kind,
+            chunked,
             client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
+            backend: charge.backend().id,
             progress: charge.backend().progress(),
             done,
         };
         match worker.relay.hand_over(flow) {
-            Ok(()) => match end.await {
-                Ok(FlowEnd {
+            Ok(()) => {
+                let Ok(end) = end.await else {
+                    return Ended {
+                        client: None,
+                        upstream: None,
+                        outcome: Outcome::Stopped,
+                    };
+                };
+                let FlowEnd {
+                    upstream_slot,
+                    client_slot,
                     client: conn,
                     upstream,
                     outcome,
+                    bytes,
+                    kernel_bytes,
                     ..
-                }) => Ended {
-                    client: Some(Client { conn, link }),
+                } = end;
+                trace.carried(bytes, if kernel_bytes > 0 { "kernel" } else { "copy" });
+                let upstream = Upstream {
+                    slot: upstream_slot,
+                    conn: upstream,
+                    ring,
+                    reused,
+                    acked_at_checkout,
+                };
+                Ended {
+                    client: Some(Client {
+                        slot: client_slot,
+                        conn,
+                        link,
+                    }),
                     upstream: Some(upstream),
                     outcome,
-                },
-                Err(_) => Ended {
-                    client: None,
-                    upstream: None,
-                    outcome: Outcome::Stopped,
-                },
-            },
+                }
+            }
             Err(Flow {
+                upstream_slot,
+                client_slot,
                 client: conn,
                 upstream,
                 kind,
                 ..
             }) => {
                 worker.shared.metrics.relay_queue_full_total.inc();
-                let client = Client { conn, link };
+                let client = Client {
+                    slot: client_slot,
+                    conn,
+                    link,
+                };
+                let upstream = Upstream {
+                    slot: upstream_slot,
+                    conn: upstream,
+                    ring,
+                    reused,
+                    acked_at_checkout,
+                };
                 Pass {
+                    trace,
                     worker,
                     client,
                     upstream,
-                    ring,
                     kind,
                     charge,
+                    chunked,
                 }
                 .on_worker()
                 .await
@@ -281,89 +339,90 @@ impl Pass<'_> {
     }
 
     /// Copies to the end on the worker.
-    async fn on_worker(self) -> Ended {
-        let Pass {
-            worker,
-            client,
-            mut upstream,
-            ring,
-            mut kind,
-            charge,
-        } = self;
-        if matches!(kind, FlowKind::Tunnel) {
+    async fn on_worker(mut self) -> Ended {
+        if matches!(self.kind, FlowKind::Tunnel) {
             // A tunnel needs both directions at once, which only a relay carries.
-            net::shutdown(&upstream, std::net::Shutdown::Both);
+            net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
             return Ended {
-                client: Some(client),
+                client: Some(self.client),
                 upstream: None,
                 outcome: Outcome::Stopped,
             };
         }
-        worker.shared.metrics.flow_begins("worker");
-        let outcome = copy(worker, &client.link, &mut upstream, ring, &mut kind, charge).await;
-        worker.shared.metrics.flow_ends("worker");
+        self.worker.shared.metrics.flow_begins("worker");
+        let (outcome, bytes) = self.copy().await;
+        self.worker.shared.metrics.flow_ends("worker");
+        self.worker.shared.metrics.count_flow_bytes("worker", bytes);
+        if self.chunked {
+            self.worker.shared.metrics.count_chunked_bytes("worker", bytes);
+        }
+        self.trace.carried(bytes, "worker");
         if outcome != Outcome::Complete {
-            net::shutdown(&upstream, std::net::Shutdown::Both);
+            net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
         }
         Ended {
-            client: Some(client),
-            upstream: Some(upstream),
+            client: Some(self.client),
+            upstream: Some(self.upstream),
             outcome,
         }
     }
-}
 
-async fn copy(
-    worker: &Worker,
-    link: &Link,
-    upstream: &mut Conn,
-    ring: &RingStream,
-    kind: &mut FlowKind,
-    charge: &Charge,
-) -> Outcome {
-    let until_close = matches!(kind, FlowKind::Body(framing) if framing.is_until_close());
-    loop {
-        let deadline = Instant::now() + worker.shared.config.timeouts.stream_idle;
-        let read = {
-            let mut read = pin!(ring.read(upstream, COPY_READ_BYTES, Some(deadline)));
-            tokio::select! {
-                biased;
-                read = &mut read => read,
-                () = leaves(worker, link) => {
-                    net::shutdown(ring, std::net::Shutdown::Both);
-                    let _ = read.await;
-                    return Outcome::ClientLeft;
+    async fn copy(&mut self) -> (Outcome, u64) {
+        let Pass {
+            worker,
+            client,
+            upstream,
+            kind,
+            charge,
+            ..
+        } = self;
+        let until_close = matches!(kind, FlowKind::Body(framing) if framing.is_until_close());
+        let mut total = 0;
+        loop {
+            let read = match read_or_leave(worker, &client.link, upstream).await {
+                Some(read) => read,
+                None => return (Outcome::ClientLeft, total),
+            };
+            match read {
+                Ok(0) if until_close => return (Outcome::Complete, total),
+                Ok(0) => return (Outcome::UpstreamCut("the engine closed inside the body"), total),
+                Ok(count) => charge.backend().note_bytes(count as u64, now()),
+                Err(_) => {
+                    let reason = "the engine's connection broke or fell silent inside the body";
+                    return (Outcome::UpstreamCut(reason), total);
                 }
             }
-        };
-        match read {
-            Ok(0) if until_close => return Outcome::Complete,
-            Ok(0) => return Outcome::UpstreamCut("the engine closed inside the body"),
-            Ok(count) => charge.backend().note_bytes(count as u64, now()),
-            Err(_) => {
-                return Outcome::UpstreamCut("the engine's connection broke or fell silent inside the body");
+            let mut bytes = Vec::new();
+            let progress = take_ahead(kind, &mut upstream.conn, &mut bytes);
+            total += bytes.len() as u64;
+            if client.link.write(bytes).await.is_err() {
+                return (Outcome::ClientLeft, total);
             }
-        }
-        let mut bytes = Vec::new();
-        let progress = take_ahead(kind, upstream, &mut bytes);
-        worker
-            .shared
-            .metrics
-            .count_flow_bytes("worker", bytes.len() as u64);
-        if link.write(bytes).await.is_err() {
-            return Outcome::ClientLeft;
-        }
-        match progress {
-            MessageProgress::More => {}
-            MessageProgress::Done => return Outcome::Complete,
-            MessageProgress::Failed(error) => return Outcome::UpstreamCut(error.reason()),
+            match progress {
+                MessageProgress::More => {}
+                MessageProgress::Done => return (Outcome::Complete, total),
+                MessageProgress::Failed(error) => return (Outcome::UpstreamCut(error.reason()), total),
+            }
         }
     }
 }
 
-async fn leaves(worker: &Worker, link: &Link) {
-    match worker.shared.config.half_close {
-        HalfClose::Abort => link.departure.wait().await,
-        HalfClose::Serve => std::future::pending().await,
+/// Reads more of the body; `None` = the client left, and the engine's connection is shut down.
+async fn read_or_leave(
+    worker: &Worker,
+    link: &Link,
+    upstream: &mut Upstream,
+) -> Option<Result<usize, net::IoFailure>> {
+    let deadline = Instant::now() + worker.shared.config.timeouts.stream_idle;
+    let Upstream { conn, ring, .. } = upstream;
+    let mut read = pin!(ring.read(conn, COPY_READ_BYTES, Some(deadline)));
+    tokio::select! {
+        biased;
+        read = &mut read => Some(read),
+        () = worker.client_leaves(link) => {
+            net::shutdown(&*ring, std::net::Shutdown::Both);
+            let _ = read.await;
+            None
+        }
     }
 }

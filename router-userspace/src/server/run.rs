@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::ServerConfig;
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
 use super::worker::{Shared, Worker};
+use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
-use crate::datapath::{Relay, RelayConfig};
+use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
+use crate::datapath::{KernelRelay, Relay, RelayConfig};
 use crate::net::{self, RingError};
-use crate::policy::{Policy, PolicyConfig};
+use crate::policy::{Member, PolicyConfig, PolicyPlan};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
@@ -145,9 +146,9 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         decisions,
         access_log,
     } = parts;
-    let _ = access_log;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
+    let kernel = load_kernel(&config, &metrics)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
@@ -178,13 +179,17 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         budget: RetryBudget::default(),
         connections: AtomicUsize::new(0),
         refusals: AtomicUsize::new(0),
+        kernel,
         connections_max,
         policy_name: policy.kind.name(),
         backends,
         metrics,
         decisions,
+        access_log,
         config,
     });
+    let members: Vec<Member<'_>> = shared.backends.members().collect();
+    let plan = PolicyPlan::new(&policy, &members);
     let (stop, stopped) = watch::channel(StopPhase::Running);
     let mut server = Server {
         addrs,
@@ -194,20 +199,17 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         stop,
     };
     for (index, listeners) in listeners.into_iter().enumerate() {
-        let relay = Relay::start(
-            &format!("relay-{index}"),
-            relay_config.clone(),
-            Arc::clone(&shared.metrics),
-        )
-        .map_err(RunError::Thread)?;
+        let kernel = kernel_relay(shared.kernel.as_ref(), index);
+        let name = format!("relay-{index}");
+        let relay = Relay::start(&name, relay_config.clone(), kernel, Arc::clone(&shared.metrics))
+            .map_err(RunError::Thread)?;
         let handle = relay.handle();
         server.relays.push(relay);
         let seed = now().0 ^ (index as u64) << 48 ^ u64::from(std::process::id());
-        let (shared, stopped, policy) = (Arc::clone(&shared), stopped.clone(), policy.clone());
+        let (shared, stopped, plan) = (Arc::clone(&shared), stopped.clone(), plan.clone());
         let run = move || {
             net::run_ring(async move {
-                let policy: Box<dyn Policy> =
-                    crate::policy::build(&policy, &shared.backends.names_and_weights(), seed);
+                let policy = plan.policy(seed);
                 Worker::new(shared, handle, policy, seed, stopped)
                     .run(listeners)
                     .await;
@@ -219,6 +221,37 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         server.workers.push(thread.map_err(RunError::Thread)?);
     }
     Ok(server)
+}
+
+/// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
+fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+    let limits = kernel::Limits {
+        flow_bytes_max: config.limits.kernel_flow_bytes_max,
+        total_bytes_max: config.limits.kernel_flows_bytes_max,
+    };
+    let kernel = match config.datapath {
+        DatapathMode::Kernel => {
+            let loaded = Kernel::load(limits);
+            Some(loaded.map_err(|refusal| RunError::KernelAbsent(refusal.to_string()))?)
+        }
+        DatapathMode::Auto | DatapathMode::Copy => None,
+    };
+    let word = if kernel.is_some() { "the kernel" } else { "copy" };
+    tracing::info!(
+        "streams go by {word} (datapath = \"{}\")",
+        config.datapath.as_str()
+    );
+    metrics.kernel_loaded.set(i64::from(kernel.is_some()));
+    Ok(kernel)
+}
+
+/// The part of relay number `index` in the kernel path; relays beyond the number of event rings copy.
+fn kernel_relay(kernel: Option<&Kernel>, index: usize) -> Option<KernelRelay> {
+    let relay = u32::try_from(index).ok().filter(|relay| *relay < RELAYS_MAX)?;
+    kernel.map(|kernel| KernelRelay {
+        kernel: kernel.clone(),
+        relay,
+    })
 }
 
 /// The configured number, or one a core.
@@ -238,7 +271,7 @@ fn connections_max(configured: usize, files: u64) -> usize {
         0 => allowed,
         wanted if wanted > allowed => {
             tracing::warn!(
-                "limits.connections = {wanted}: the limit of open files ({files}) allows {allowed}; \
+                "limits.connections_max = {wanted}: the limit of open files ({files}) allows {allowed}; \
                  raise RLIMIT_NOFILE (systemd: LimitNOFILE)"
             );
             allowed

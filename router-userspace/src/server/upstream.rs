@@ -1,21 +1,25 @@
 //! Connections to engines: kept ones first, else new ones.
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::Timeouts;
 use crate::backend::Backend;
+use crate::datapath::kernel::{Kernel, UpstreamSlot};
 use crate::net::{self, Conn, Idle, IoFailure, RingStream};
 use crate::types::{BackendId, Micros};
 
 /// A connection to an engine on this worker.
 #[derive(Debug)]
 pub(super) struct Upstream {
+    /// Its place in the kernel's maps; before `conn`, since what is closed must be out of them.
+    pub(super) slot: Option<UpstreamSlot>,
     pub(super) conn: Conn,
     pub(super) ring: RingStream,
     /// Whether it has carried a request before.
     pub(super) reused: bool,
     /// `tcpi_bytes_acked` when it was taken for this request.
-    acked_at_checkout: u64,
+    pub(super) acked_at_checkout: u64,
 }
 
 impl Upstream {
@@ -27,6 +31,7 @@ impl Upstream {
 
 #[derive(Debug)]
 struct IdleUpstream {
+    slot: Option<UpstreamSlot>,
     conn: Conn,
     ring: RingStream,
     since: Micros,
@@ -52,12 +57,19 @@ impl Pool {
     /// The youngest usable connection to this backend.
     pub(super) fn take(&mut self, backend: BackendId, now: Micros) -> Option<Upstream> {
         let idle = self.idle.get_mut(backend.0 as usize)?;
-        while let Some(IdleUpstream { conn, ring, since }) = idle.pop() {
+        while let Some(IdleUpstream {
+            slot,
+            conn,
+            ring,
+            since,
+        }) = idle.pop()
+        {
             if now.since(since) > self.idle_time || net::peek_idle(&conn) == Idle::Condemned {
                 continue;
             }
             let acked_at_checkout = net::acked_bytes(&conn).unwrap_or(u64::MAX);
             return Some(Upstream {
+                slot,
                 conn,
                 ring,
                 reused: true,
@@ -68,12 +80,14 @@ impl Pool {
     }
 
     /// Keeps a connection on which nothing is owed, or drops it where enough are kept.
-    pub(super) fn give_back(&mut self, backend: BackendId, conn: Conn, ring: RingStream, now: Micros) {
+    pub(super) fn give_back(&mut self, backend: BackendId, upstream: Upstream, now: Micros) {
         let Some(idle) = self.idle.get_mut(backend.0 as usize) else {
             return;
         };
+        let Upstream { slot, conn, ring, .. } = upstream;
         if idle.len() < self.idle_max && conn.read_ahead.is_empty() {
             idle.push(IdleUpstream {
+                slot,
                 conn,
                 ring,
                 since: now,
@@ -90,12 +104,19 @@ impl Pool {
     }
 }
 
-/// Opens a connection to `backend`.
-pub(super) async fn open(backend: &Backend, timeouts: &Timeouts) -> Result<Upstream, IoFailure> {
+/// Opens a connection to `backend`, and puts it into the kernel's maps where there are any.
+pub(super) async fn open(
+    backend: &Backend,
+    kernel: Option<&Kernel>,
+    timeouts: &Timeouts,
+) -> Result<Upstream, IoFailure> {
     let conn = net::connect(backend.config.addr, timeouts.connect).await?;
     let ring = RingStream::new(&conn)?;
+    // Before the first request: what arrives earlier doesn't run the program. A refusal only means copying.
+    let slot = kernel.and_then(|kernel| kernel.insert_upstream(conn.as_fd()).ok());
     let acked_at_checkout = net::acked_bytes(&conn).unwrap_or(u64::MAX);
     Ok(Upstream {
+        slot,
         conn,
         ring,
         reused: false,

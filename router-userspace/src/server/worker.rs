@@ -8,18 +8,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::client::Client;
+use super::client::{Client, Link};
 use super::connection;
 use super::memory::BodyMemory;
 use super::own::OwnAnswer;
 use super::retry::RetryBudget;
 use super::upstream::Pool;
-use super::{ServerConfig, Stop, StopPhase};
+use super::{HalfClose, ServerConfig, Stop, StopPhase};
 use crate::backend::BackendSet;
 use crate::datapath::RelayHandle;
+use crate::datapath::kernel::Kernel;
 use crate::net::Listener;
 use crate::policy::{Decision, NoBackend, Policy, RequestView};
-use crate::telemetry::{DecisionLog, Metrics, OwnError};
+use crate::telemetry::{AccessLog, DecisionLog, Metrics, OwnError};
 use crate::types::{BackendSnapshot, BackendState, Rng, now};
 
 /// Connections over the cap that may be told so at the same time; the ones beyond are closed without a word.
@@ -36,12 +37,15 @@ pub(super) struct Shared {
     pub(super) backends: Arc<BackendSet>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) decisions: Arc<DecisionLog>,
+    pub(super) access_log: Option<Arc<AccessLog>>,
     pub(super) policy_name: &'static str,
     pub(super) body_memory: BodyMemory,
     pub(super) budget: RetryBudget,
     pub(super) connections: AtomicUsize,
     pub(super) connections_max: usize,
     pub(super) refusals: AtomicUsize,
+    /// The kernel path, where it is used.
+    pub(super) kernel: Option<Kernel>,
 }
 
 /// What the connections of one worker share.
@@ -123,6 +127,15 @@ impl Worker {
         self.policy.borrow_mut().pick(request, &snapshots)
     }
 
+    /// Ends when the client has left, by the operator's reading of a FIN.
+    pub(super) async fn client_leaves(&self, link: &Link) {
+        match self.shared.config.half_close {
+            HalfClose::Abort => link.departure.wait().await,
+            // The first failing write tells.
+            HalfClose::Serve => std::future::pending().await,
+        }
+    }
+
     /// Whether any backend may get requests.
     pub(super) fn any_healthy(&self) -> bool {
         self.shared
@@ -180,7 +193,7 @@ fn tokio_task(future: impl Future<Output = ()> + 'static) {
 
 async fn refuse(shared: &Shared, client: Client) {
     let message = format!(
-        "the router holds {} client connections, its limit (limits.connections); try again",
+        "the router holds {} client connections, its limit (limits.connections_max); try again",
         shared.connections_max
     );
     let answer = OwnAnswer::new(OwnError::Overloaded, message);

@@ -11,6 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::registry::Registry;
+
 /// Records that wait for the writer; beyond it they are dropped and counted.
 pub const ACCESS_QUEUE_MAX: usize = 16 << 10;
 
@@ -65,6 +71,31 @@ struct Counts {
     failed: AtomicU64,
 }
 
+#[derive(Debug)]
+struct CountsCollector(Arc<Counts>);
+
+impl Collector for CountsCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let (dropped, failed) = (&self.0.dropped, &self.0.failed);
+        for (name, help, count) in [
+            (
+                "access_log_dropped",
+                "Access log records dropped because the queue was full",
+                dropped,
+            ),
+            (
+                "access_log_write_failures",
+                "Writes of the access log that failed",
+                failed,
+            ),
+        ] {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            ConstCounter::new(count.load(Ordering::Relaxed)).encode(metric)?;
+        }
+        Ok(())
+    }
+}
+
 /// The way into the access log. Dropping it writes what is queued and ends the writer.
 #[derive(Debug)]
 pub struct AccessLog {
@@ -111,6 +142,11 @@ impl AccessLog {
                 self.counts.dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Adds its counters to a page.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(CountsCollector(Arc::clone(&self.counts))));
     }
 
     /// Records dropped because the queue was full.

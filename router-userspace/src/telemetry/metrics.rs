@@ -114,6 +114,7 @@ pub struct Metrics {
     flows: Family<PathLabel, Gauge>,
     flows_total: Family<PathLabel, Counter>,
     flow_bytes_total: Family<PathLabel, Counter>,
+    chunked_bytes_total: Family<PathLabel, Counter>,
     /// Requests sent again to another backend or on a fresh connection.
     pub retries_total: Counter,
     /// Retries that the budget forbade.
@@ -136,6 +137,8 @@ pub struct Metrics {
     pub upstreams_reused_total: Counter,
     /// Flows that a full relay queue left on their worker.
     pub relay_queue_full_total: Counter,
+    /// 1 while the kernel path is loaded and used.
+    pub kernel_loaded: Gauge,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
 }
@@ -163,6 +166,7 @@ impl Metrics {
             flows: Family::default(),
             flows_total: Family::default(),
             flow_bytes_total: Family::default(),
+            chunked_bytes_total: Family::default(),
             retries_total: Counter::default(),
             retries_denied_total: Counter::default(),
             clients_left_total: Counter::default(),
@@ -174,6 +178,7 @@ impl Metrics {
             upstreams_opened_total: Counter::default(),
             upstreams_reused_total: Counter::default(),
             relay_queue_full_total: Counter::default(),
+            kernel_loaded: Gauge::default(),
             kernel_spills_total: Counter::default(),
             registry: Registry::default(),
         };
@@ -219,6 +224,11 @@ impl Metrics {
             "flow_bytes",
             "Response bytes carried for streams, by path",
             metrics.flow_bytes_total.clone(),
+        );
+        r.register(
+            "chunked_bytes",
+            "Bytes of chunked 2xx responses sent to clients, by path",
+            metrics.chunked_bytes_total.clone(),
         );
         r.register("retries", "Requests sent again", metrics.retries_total.clone());
         r.register(
@@ -270,6 +280,11 @@ impl Metrics {
             "relay_queue_full",
             "Flows that a full relay queue left on their worker",
             metrics.relay_queue_full_total.clone(),
+        );
+        r.register(
+            "kernel_loaded",
+            "1 while the kernel path is loaded and used",
+            metrics.kernel_loaded.clone(),
         );
         r.register(
             "kernel_spills",
@@ -327,6 +342,13 @@ impl Metrics {
     /// Counts response bytes carried for streams on `path`.
     pub fn count_flow_bytes(&self, path: &'static str, bytes: u64) {
         self.flow_bytes_total
+            .get_or_create(&PathLabel { path })
+            .inc_by(bytes);
+    }
+
+    /// Counts bytes of a chunked 2xx response's body: what the kernel path is made for.
+    pub fn count_chunked_bytes(&self, path: &'static str, bytes: u64) {
+        self.chunked_bytes_total
             .get_or_create(&PathLabel { path })
             .inc_by(bytes);
     }

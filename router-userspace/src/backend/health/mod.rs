@@ -1,5 +1,22 @@
 //! Which backends are fit for new requests, found by probes, silence and their rate of 5xx.
+//!
+//! [`Health`] is pure: time and observations go in. [`watch_health`] does the I/O it asks for.
 
 mod config;
+mod driver;
+mod ejection;
+mod errors;
+mod fetch;
+mod gaps;
+mod machine;
+mod probes;
+mod stall;
+mod tokens;
 
 pub use config::HealthConfig;
+pub use driver::{SAMPLE_INTERVAL, watch_health};
+pub use machine::{Health, Observation, Task, Verdict};
+pub use probes::ProbeOutcome;
+
+#[cfg(test)]
+mod tests;

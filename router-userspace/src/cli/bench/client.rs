@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::chunks::{ChunkDecoder, ChunkState};
+
 /// Bytes of an answer's head, and fields in it.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_FIELDS_MAX: usize = 128;
@@ -216,111 +218,9 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, Failure> {
     Ok(Some((head, length)))
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ChunkState {
-    #[default]
-    Size,
-    Data(u64),
-    DataEnd,
-    Trailer,
-    End,
-}
-
-/// Takes the chunks' frames off.
-#[derive(Debug, Default)]
-struct ChunkDecoder {
-    state: ChunkState,
-}
-
-impl ChunkDecoder {
-    /// Hands on the data in `bytes` and says how many bytes are done with; the others are an incomplete line.
-    fn decode(&mut self, bytes: &[u8], body: &mut impl FnMut(&[u8])) -> Result<usize, Failure> {
-        let mut at = 0;
-        while at < bytes.len() {
-            let rest = &bytes[at..];
-            match self.state {
-                ChunkState::Data(length) => {
-                    let take = usize::try_from(length).unwrap_or(usize::MAX).min(rest.len());
-                    body(&rest[..take]);
-                    at += take;
-                    let left = length - take as u64;
-                    self.state = if left == 0 {
-                        ChunkState::DataEnd
-                    } else {
-                        ChunkState::Data(left)
-                    };
-                }
-                ChunkState::End => break,
-                line_state => {
-                    let Some(end) = memchr::memchr(b'\n', rest) else {
-                        if rest.len() > HEAD_BYTES_MAX {
-                            return Err(Failure::Malformed);
-                        }
-                        break;
-                    };
-                    self.state = after_line(line_state, rest[..end].trim_ascii())?;
-                    at += end + 1;
-                }
-            }
-        }
-        Ok(at)
-    }
-}
-
-fn after_line(state: ChunkState, line: &[u8]) -> Result<ChunkState, Failure> {
-    match state {
-        ChunkState::Size => {
-            let digits = line
-                .split(|&byte| byte == b';')
-                .next()
-                .unwrap_or_default()
-                .trim_ascii();
-            let text = std::str::from_utf8(digits).map_err(|_| Failure::Malformed)?;
-            match u64::from_str_radix(text, 16).map_err(|_| Failure::Malformed)? {
-                0 => Ok(ChunkState::Trailer),
-                length => Ok(ChunkState::Data(length)),
-            }
-        }
-        ChunkState::DataEnd if line.is_empty() => Ok(ChunkState::Size),
-        ChunkState::Trailer if line.is_empty() => Ok(ChunkState::End),
-        ChunkState::Trailer => Ok(ChunkState::Trailer),
-        _ => Err(Failure::Malformed),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{ChunkDecoder, ChunkState, Failure, Framing, parse_head};
-
-    #[test]
-    fn chunks_decode_the_same_split_at_every_byte() {
-        let wire = b"5\r\nhello\r\n1;x=y\r\n \r\nA\r\n0123456789\r\n0\r\nT: v\r\n\r\n";
-        for split in 0..wire.len() {
-            let mut decoder = ChunkDecoder::default();
-            let mut out = Vec::new();
-            let mut pending = wire[..split].to_vec();
-            let done = decoder
-                .decode(&pending, &mut |bytes| out.extend_from_slice(bytes))
-                .unwrap();
-            pending.drain(..done);
-            pending.extend_from_slice(&wire[split..]);
-            decoder
-                .decode(&pending, &mut |bytes| out.extend_from_slice(bytes))
-                .unwrap();
-            assert_eq!(
-                (&out[..], decoder.state),
-                (&b"hello 0123456789"[..], ChunkState::End)
-            );
-        }
-    }
-
-    #[test]
-    fn bad_chunks_are_malformed() {
-        for wire in [&b"x\r\n"[..], b"1\r\nab\r\n", b"\r\n"] {
-            let result = ChunkDecoder::default().decode(wire, &mut |_| {});
-            assert_eq!(result, Err(Failure::Malformed));
-        }
-    }
+    use super::{Framing, parse_head};
 
     #[test]
     fn a_head_says_how_its_body_ends() {

@@ -32,7 +32,7 @@ impl Spans {
     }
 
     /// The value in ms below which this share of the times lies; `None` while there are none.
-    fn quantile_ms(&self, quantile: f64) -> Option<f64> {
+    pub(super) fn quantile_ms(&self, quantile: f64) -> Option<f64> {
         (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1000.0)
     }
 

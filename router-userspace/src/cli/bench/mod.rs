@@ -1,12 +1,15 @@
 //! `warmpath bench`: a load generator for inference APIs.
 
+mod chunks;
 mod client;
 mod events;
 mod figures;
 mod load;
+mod report;
 mod target;
 mod workload;
 
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -53,7 +56,7 @@ const PROGRESS_STEPS: u64 = 1000;
 #[derive(Args, Clone, Debug)]
 #[command(verbatim_doc_comment)]
 pub struct BenchArgs {
-    /// Where to send: http://host:port, with a path in front of /v1 if need be.
+    /// Where to send: http://host:port, with a path in front of /v1 if need be; /v1 itself may be left out.
     #[arg(long, value_name = "URL")]
     pub target: String,
     /// Requests/s, open loop.
@@ -111,6 +114,9 @@ pub struct BenchArgs {
     /// Write the figures as JSON; `-`: to stdout, instead of the table.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Write the figures as a page with their curves.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
 }
 
 /// APIs by short names.
@@ -166,6 +172,8 @@ pub struct Report {
     pub json: Value,
     /// A table for people.
     pub table: String,
+    /// The same as a self-contained HTML page.
+    pub html: String,
 }
 
 /// Sends the load; on the current `LocalSet`. `stop` ends it early.
@@ -222,10 +230,10 @@ pub async fn drive(
     }
     bar.finish_and_clear();
     let figures = load.figures.borrow();
-    Ok(Report {
-        json: figures.json(&asked, load.elapsed(), stopped),
-        table: figures.table(&asked, load.elapsed(), stopped),
-    })
+    let json = figures.json(&asked, load.elapsed(), stopped);
+    let table = figures.table(&asked, load.elapsed(), stopped);
+    let html = report::html(&figures, &table, &json.to_string());
+    Ok(Report { json, table, html })
 }
 
 fn workload(args: &BenchArgs) -> Workload {
@@ -287,13 +295,18 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         result => result?,
     };
     let text = format!("{}\n", report.json);
-    match &args.json {
-        Some(path) if path.as_os_str() == "-" => print!("{text}"),
-        Some(path) => {
-            print!("{}", report.table);
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
-        }
-        None => print!("{}", report.table),
+    let to_stdout = args.json.as_deref().is_some_and(|path| path.as_os_str() == "-");
+    let shown = if to_stdout { &text } else { &report.table };
+    // A reader that left early (`| head`) is no failure of the run.
+    let _ = std::io::stdout().write_all(shown.as_bytes());
+    let json_file = args
+        .json
+        .as_ref()
+        .filter(|_| !to_stdout)
+        .map(|path| (path, &text));
+    let html_file = args.report.as_ref().map(|path| (path, &report.html));
+    for (path, content) in json_file.into_iter().chain(html_file) {
+        std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let any = report.json["succeeded"].as_u64().unwrap_or(0) > 0;
     Ok(if any { ExitCode::SUCCESS } else { ExitCode::FAILURE })

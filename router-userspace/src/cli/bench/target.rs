@@ -68,8 +68,10 @@ fn split(url: &str) -> Option<(&str, &str)> {
         text.bytes()
             .all(|byte| byte.is_ascii_graphic() && byte != b'@' && byte != b'#')
     };
-    (!authority.is_empty() && clean(authority) && clean(path))
-        .then(|| (authority, path.trim_end_matches('/')))
+    let path = path.trim_end_matches('/');
+    // SDKs' base URLs end in it; the paths of the APIs begin with it.
+    let path = path.strip_suffix("/v1").unwrap_or(path);
+    (!authority.is_empty() && clean(authority) && clean(path)).then_some((authority, path))
 }
 
 #[cfg(test)]
@@ -80,6 +82,7 @@ mod tests {
     fn only_plain_http_urls_are_understood() {
         assert_eq!(split("http://a:8000"), Some(("a:8000", "")));
         assert_eq!(split("http://[::1]:80/base/"), Some(("[::1]:80", "/base")));
+        assert_eq!(split("http://a/base/v1"), Some(("a", "/base")));
         for url in [
             "https://a",
             "a:80",

@@ -72,8 +72,8 @@ impl Flags {
                 })
                 .collect();
         }
-        if let Some(name) = reading.flag("--policy", self.policy.as_ref(), policy_name) {
-            config.policy.name = name;
+        if let Some(kind) = reading.flag("--policy", self.policy.as_ref(), policy_name) {
+            config.policy.kind = kind;
         }
         if let Some(mode) = reading.flag("--datapath", self.datapath.as_ref(), datapath) {
             config.server.datapath = mode;

@@ -13,6 +13,8 @@ mod suggest;
 mod value;
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -22,6 +24,7 @@ pub use fault::{Fault, Origin};
 pub use flags::Flags;
 
 use crate::backend::{BackendConfig, HealthConfig};
+use crate::policy::PolicyConfig;
 use crate::server::{AdminToken, ServerConfig};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
 use section::Reading;
@@ -43,7 +46,7 @@ pub struct Config {
     /// The engines.
     pub backends: Vec<BackendConfig>,
     /// How one is chosen.
-    pub policy: PolicySettings,
+    pub policy: PolicyConfig,
     /// When one is unfit.
     pub health: HealthConfig,
     /// The admin listeners.
@@ -53,26 +56,6 @@ pub struct Config {
     /// One line for each request; `None` = none.
     pub access_log: Option<AccessLogTarget>,
 }
-
-/// The policy's name and parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PolicySettings {
-    /// One of [`POLICIES`].
-    pub name: &'static str,
-    /// Points on the ring for each unit of a backend's weight (`consistent_hash`).
-    pub virtual_nodes: u32,
-    /// A backend is passed over while its load is over this multiple of the mean (`consistent_hash`).
-    pub load_factor: f64,
-}
-
-/// The names of the policies.
-pub const POLICIES: [&str; 5] = [
-    "round_robin",
-    "random",
-    "least_load",
-    "power_of_two",
-    "consistent_hash",
-];
 
 /// Where the admin pages are.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,11 +84,7 @@ impl Default for Config {
         Config {
             server: ServerConfig::default(),
             backends: Vec::new(),
-            policy: PolicySettings {
-                name: "consistent_hash",
-                virtual_nodes: 160,
-                load_factor: 1.25,
-            },
+            policy: PolicyConfig::default(),
             health: HealthConfig::default(),
             admin: AdminSettings {
                 listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
@@ -151,15 +130,14 @@ pub fn load(file: Option<&Path>, flags: &Flags, resolve: Resolve<'_>) -> Result<
             remedy: remedy.to_owned(),
         }]
     };
-    let size = std::fs::metadata(path)
-        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?
-        .len();
-    if size > FILE_BYTES_MAX {
-        let reason = format!("{size} bytes, over the {FILE_BYTES_MAX} a configuration may have");
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let reason = format!("over the {FILE_BYTES_MAX} bytes that a configuration may have");
         return Err(unreadable(reason, "check --config"));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| unreadable(format!("can't be read ({error})"), "check --config"))?;
     // The name without its directories is what an operator reads best; the path was on the command line.
     let short = path
         .file_name()

@@ -11,8 +11,9 @@ use super::value::{
     boolean, bytes, choice, duration, duration_or_off, integer, listen_addr, listen_addr_or_off, number,
     one_or_more, text,
 };
-use super::{BACKENDS_MAX, Config, POLICIES, PolicySettings};
+use super::{BACKENDS_MAX, Config};
 use crate::backend::{BackendConfig, HealthConfig, MAX_WAITING_DEFAULT};
+use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, Timeouts};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
 
@@ -54,6 +55,9 @@ fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> 
     Section::new(reading, name.to_owned(), name, table)
 }
 
+/// Bytes of a backend's name.
+const BACKEND_NAME_BYTES_MAX: usize = 128;
+
 const HALF_CLOSES: &[(&str, HalfClose)] = &[("abort", HalfClose::Abort), ("serve", HalfClose::Serve)];
 
 const LEVELS: &[(&str, LogLevel)] = &[
@@ -82,17 +86,9 @@ pub(super) fn datapath(value: &Value) -> Result<DatapathMode, Complaint> {
     ])(value)
 }
 
-pub(super) fn policy_name(value: &Value) -> Result<&'static str, Complaint> {
-    const WORDS: [(&str, &str); POLICIES.len()] = {
-        let mut words = [("", ""); POLICIES.len()];
-        let mut index = 0;
-        while index < POLICIES.len() {
-            words[index] = (POLICIES[index], POLICIES[index]);
-            index += 1;
-        }
-        words
-    };
-    choice(&WORDS)(value)
+pub(super) fn policy_name(value: &Value) -> Result<PolicyKind, Complaint> {
+    let words = PolicyKind::ALL.map(|kind| (kind.name(), kind));
+    choice(&words)(value)
 }
 
 fn access_log(value: &Value) -> Result<Option<AccessLogTarget>, Complaint> {
@@ -119,7 +115,7 @@ fn read_backends(reading: &mut Reading, tables: Vec<Table>, config: &mut Config,
 
 fn backend(mut section: Section<'_>, resolve: Resolve<'_>) -> Option<BackendConfig> {
     let place = place(&mut section, resolve);
-    let name = section.optional("name", text);
+    let name = section.optional("name", backend_name);
     let (mut weight, mut max_in_flight, mut max_waiting) = (1, None, MAX_WAITING_DEFAULT);
     section.set("weight", &mut weight, integer(1..=1000));
     section.set("max_in_flight", &mut max_in_flight, in_flight_or_auto);
@@ -157,6 +153,23 @@ fn place(section: &mut Section<'_>, resolve: Resolve<'_>) -> Option<Endpoint> {
         .ok()
 }
 
+/// A name that can stand in a metric's label and in a log line as it is.
+fn backend_name(value: &Value) -> Result<String, Complaint> {
+    let name = text(value)?;
+    let plain = name
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\\'));
+    if plain && name.len() <= BACKEND_NAME_BYTES_MAX {
+        Ok(name)
+    } else {
+        let remedy = format!("write at most {BACKEND_NAME_BYTES_MAX} letters, digits and signs");
+        Err(Complaint::new(
+            "has a quote, a backslash or a space, or is too long",
+            remedy,
+        ))
+    }
+}
+
 fn in_flight_or_auto(value: &Value) -> Result<Option<u32>, Complaint> {
     if value.as_str() == Some("auto") {
         return Ok(None);
@@ -164,8 +177,8 @@ fn in_flight_or_auto(value: &Value) -> Result<Option<u32>, Complaint> {
     integer(1..=1_000_000)(value).map(Some)
 }
 
-fn policy(mut section: Section<'_>, policy: &mut PolicySettings) {
-    section.set("name", &mut policy.name, policy_name);
+fn policy(mut section: Section<'_>, policy: &mut PolicyConfig) {
+    section.set("name", &mut policy.kind, policy_name);
     section.set("virtual_nodes", &mut policy.virtual_nodes, integer(1..=10_000));
     section.set("load_factor", &mut policy.load_factor, number(1.01..=100.0));
     section.finish();
@@ -182,7 +195,7 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         &mut limits.head_bytes_max,
         bytes(1 << 10..=1 << 20),
     );
-    section.set("head_fields_max", &mut limits.head_fields_max, integer(8..=4096));
+    section.set("head_fields_max", &mut limits.head_fields_max, integer(8..=512));
     section.set("body_bytes_max", &mut limits.body_bytes_max, bytes(1..=1 << 40));
     section.set(
         "body_buffer_bytes",
@@ -209,6 +222,16 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         &mut limits.idle_upstreams_max,
         integer(0..=65_536),
     );
+    section.set(
+        "kernel_flow_bytes_max",
+        &mut limits.kernel_flow_bytes_max,
+        bytes(64 << 10..=64 << 20),
+    );
+    section.set(
+        "kernel_flows_bytes_max",
+        &mut limits.kernel_flows_bytes_max,
+        bytes(64 << 10..=1 << 44),
+    );
     section.finish();
 }
 
@@ -220,6 +243,7 @@ fn timeouts(mut section: Section<'_>, timeouts: &mut Timeouts) {
     section.set("first_byte", &mut timeouts.first_byte, duration_or_off);
     section.set("stream_idle", &mut timeouts.stream_idle, duration);
     section.set("client_write", &mut timeouts.client_write, duration);
+    section.set("upstream_write", &mut timeouts.upstream_write, duration);
     section.set("drain", &mut timeouts.drain, duration);
     section.set("upstream_idle", &mut timeouts.upstream_idle, duration);
     section.set("body_buffer_wait", &mut timeouts.body_buffer_wait, duration);

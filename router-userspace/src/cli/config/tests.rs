@@ -64,7 +64,7 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         [[backend]]
         addr = "10.0.0.5"
         [[backend]]
-        name = "lost"
+        name = "lost soul"
         [policy]
         name = "rr"
         load_factor = 0.5
@@ -91,6 +91,7 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         r"warmpath.toml: backend[1].weight = 0: out of range; write 1 to 1000",
         r#"warmpath.toml: backend[2].addr = "10.0.0.5": port missing; write 10.0.0.5:8000"#,
         r#"warmpath.toml: backend[3].url: missing; write url = "http://HOST:PORT""#,
+        r#"warmpath.toml: backend[3].name = "lost soul": has a quote, a backslash or a space, or is too long; write at most 128 letters, digits and signs"#,
         r#"warmpath.toml: policy.name = "rr": not one of its values; write one of "round_robin", "random", "least_load", "power_of_two", "consistent_hash""#,
         r"warmpath.toml: policy.load_factor = 0.5: out of range; write 1.01 to 100",
         r#"warmpath.toml: limits.body_bytes_max = "64MB": not a size; write 1 to 1099511627776 bytes, such as "64KiB""#,
@@ -188,7 +189,7 @@ fn flags_override_the_file_and_their_faults_are_told_as_flags() {
     assert_eq!(config.server.listen, [SocketAddr::from(([127, 0, 0, 1], 2))]);
     assert_eq!(config.backends[0].name, "engine-1:8000");
     assert_eq!(config.server.workers, 4);
-    assert_eq!(config.policy.name, "random");
+    assert_eq!(config.policy.kind.name(), "random");
     assert_eq!(config.admin.listen, None);
     let flags = Flags {
         backend: vec!["10.0.0.5".to_owned(), "https://a:1".to_owned()],
@@ -205,4 +206,24 @@ fn flags_override_the_file_and_their_faults_are_told_as_flags() {
         r#"--admin "0.0.0.0:9180": reachable from other hosts without a token; set admin_token_file in the file of --config, or listen on 127.0.0.1"#,
     ];
     assert_eq!(faults, expected);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 200, ..Default::default() })]
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {
+        let _ = read_text(&text);
+    }
+
+    #[test]
+    fn a_damaged_example_is_read_or_refused_and_every_fault_is_one_line(
+        at in 0..EXAMPLE.len(), length in 0..20usize, insert in "[\\[\\]=\"a-z0-9.\\n-]{0,8}",
+    ) {
+        let damaged: String = [&EXAMPLE[..at], &insert, EXAMPLE.get(at + length..).unwrap_or("")].concat();
+        if let Err(faults) = read_text(&damaged) {
+            proptest::prop_assert!(!faults.is_empty());
+            proptest::prop_assert!(faults.iter().all(|fault| !fault.to_string().contains('\n')), "{:?}", faults);
+        }
+    }
 }

@@ -139,7 +139,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 }
 
 /// One of these words.
-pub(super) fn choice<T: Copy>(words: &'static [(&'static str, T)]) -> impl FnOnce(&Value) -> Read<T> {
+pub(super) fn choice<T: Copy>(words: &[(&'static str, T)]) -> impl FnOnce(&Value) -> Read<T> {
     move |value| {
         let written = value.as_str().unwrap_or_default();
         if let Some((_, chosen)) = words.iter().find(|(word, _)| *word == written) {
@@ -206,5 +206,58 @@ pub(super) fn one_or_more<T>(read: impl Fn(&Value) -> Read<T>) -> impl FnOnce(&V
         }
         Value::Array(list) => list.iter().map(read).collect(),
         one => Ok(vec![read(one)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn string(text: &str) -> Value {
+        Value::String(text.to_owned())
+    }
+
+    #[test]
+    fn durations_have_units_and_bounds() {
+        for (text, milliseconds) in [
+            ("250ms", 250),
+            ("10s", 10_000),
+            ("5m", 300_000),
+            ("2h", 7_200_000),
+            ("1 s", 1000),
+        ] {
+            let span = duration(&string(text)).expect(text);
+            assert_eq!(span, Duration::from_millis(milliseconds), "{text}");
+        }
+        for text in [
+            "",
+            "s",
+            "-1s",
+            "1d",
+            "1.5s",
+            "0s",
+            "9000h",
+            "99999999999999999999s",
+            "18446744073709551615h",
+        ] {
+            assert!(duration(&string(text)).is_err(), "{text}");
+        }
+        assert_eq!(duration_or_off(&string("off")).expect("off"), None);
+    }
+
+    #[test]
+    fn sizes_have_binary_units_and_bounds() {
+        for (text, count) in [
+            ("4096", 4096),
+            ("64KiB", 65_536),
+            ("1 MiB", 1 << 20),
+            ("1GiB", 1 << 30),
+            ("7B", 7),
+        ] {
+            assert_eq!(bytes::<u64>(0..=1 << 40)(&string(text)).expect(text), count);
+        }
+        for text in ["", "KiB", "64KB", "-1", "1.5MiB", "99999999999GiB", "2097152MiB"] {
+            assert!(bytes::<u64>(0..=1 << 40)(&string(text)).is_err(), "{text}");
+        }
     }
 }

@@ -1,15 +1,22 @@
 //! The control thread: signals, health and the admin pages, on an ordinary tokio runtime beside the workers.
 
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use prometheus_client::metrics::info::Info;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig};
+use crate::backend::{BackendSet, HealthConfig, register_metrics, watch_health};
 use crate::cli::config::AdminSettings;
-use crate::server::{Stop, StopPhase};
+use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::types::now;
+
+/// From the end of a prober that panicked to the begin of the next.
+const PROBER_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the control thread works with.
 pub(super) struct Parts {
@@ -27,6 +34,12 @@ pub(super) struct Parts {
 pub(super) enum StartError {
     #[error("the control thread can't be started ({0})")]
     Thread(#[from] std::io::Error),
+    #[error("{key} = \"{addr}\": {}, or --{key} off", listen_reason(source))]
+    Listen {
+        key: &'static str,
+        addr: SocketAddr,
+        source: std::io::Error,
+    },
 }
 
 /// The running control thread.
@@ -38,31 +51,37 @@ pub(super) struct Control {
 }
 
 impl Control {
-    pub(super) fn start(parts: Parts) -> Result<Control, StartError> {
-        let _ = (
-            &parts.admin,
-            &parts.health,
-            &parts.backends,
-            &parts.decisions,
-            &parts.access_log,
-            parts.policy,
-        );
+    pub(super) fn start(mut parts: Parts) -> Result<Control, StartError> {
+        let guards = listeners(&parts.admin)?;
+        register(&mut parts);
         let metrics = Arc::new(parts.metrics);
+        let (phase, stop) = watch::channel(StopPhase::Running);
+        let state = Arc::new(AdminState {
+            backends: Arc::clone(&parts.backends),
+            metrics: Arc::clone(&metrics),
+            decisions: parts.decisions,
+            policy: parts.policy,
+            stop: stop.clone(),
+            started: now(),
+        });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let (phase, stop) = watch::channel(StopPhase::Running);
-        let (end, ended) = oneshot::channel();
         // Registered before anything serves, so that no signal finds its default effect.
-        let signals = {
-            let _inside = runtime.enter();
-            (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
-        };
+        let inside = runtime.enter();
+        let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        for (listener, guard) in guards {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tokio::spawn(serve_admin(listener, Arc::clone(&state), guard));
+        }
+        drop(inside);
+        let (end, ended) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
                 runtime.block_on(async {
                     tokio::spawn(watch_signals(signals, phase));
+                    tokio::spawn(keep_probing(parts.backends, parts.health));
                     // A dropped sender ends the thread as well.
                     let _ = ended.await;
                 });
@@ -109,4 +128,54 @@ async fn watch_signals((mut terminate, mut interrupt): (Signal, Signal), phase: 
     }
     // Kept, so that a receiver never mistakes the end of this task for a stop.
     std::future::pending::<()>().await;
+}
+
+/// Takes the admin ports.
+fn listeners(admin: &AdminSettings) -> Result<Vec<(TcpListener, Guard)>, StartError> {
+    let full = admin
+        .listen
+        .map(|addr| ("admin", addr, Scope::Full, admin.token.clone()));
+    let read_only = admin.metrics.map(|addr| ("metrics", addr, Scope::ReadOnly, None));
+    let mut taken = Vec::new();
+    for (key, addr, scope, token) in full.into_iter().chain(read_only) {
+        let listener = bind_admin(addr).map_err(|source| StartError::Listen { key, addr, source })?;
+        // The port that was asked for may be 0; this is where the pages are.
+        let bound = listener.local_addr().unwrap_or(addr);
+        tracing::info!("{key} on http://{bound}/");
+        let loopback = addr.ip().is_loopback();
+        taken.push((
+            listener,
+            Guard {
+                scope,
+                token,
+                loopback,
+            },
+        ));
+    }
+    Ok(taken)
+}
+
+/// Adds to the metrics what isn't the request path's.
+fn register(parts: &mut Parts) {
+    let registry = parts.metrics.registry_mut();
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("build", "What runs", version);
+    register_metrics(registry, Arc::clone(&parts.backends));
+    if let Some(log) = &parts.access_log {
+        log.register(registry);
+    }
+}
+
+/// Health checking outlives its own faults: without it a dead engine would keep its requests.
+async fn keep_probing(backends: Arc<BackendSet>, health: HealthConfig) {
+    if !health.enabled {
+        return;
+    }
+    loop {
+        let prober = tokio::spawn(watch_health(Arc::clone(&backends), health.clone()));
+        if let Err(error) = prober.await {
+            tracing::error!(%error, "the prober ended; it is started again");
+        }
+        tokio::time::sleep(PROBER_PAUSE).await;
+    }
 }

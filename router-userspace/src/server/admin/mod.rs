@@ -1,11 +1,49 @@
-//! The admin pages, on the control thread.
+//! The admin pages, on the control thread: never on the listeners of clients.
+//!
+//! Whoever may read them must either be on this host (and not be a web page that rebinds its name to it) or show a
+//! token. They change nothing yet: anything but GET and HEAD is refused.
 
+mod guard;
+mod html;
+mod json;
+mod listener;
+mod pages;
 mod token;
 
+pub use guard::{Guard, Scope};
+pub use listener::{
+    ADMIN_CONNECTION_TIME_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_HEAD_BYTES_MAX, ADMIN_HEAD_TIME_MAX, bind_admin,
+    serve_admin,
+};
 pub use token::{AdminToken, AdminTokenError};
 
+use std::sync::Arc;
+
+use super::Stop;
+use crate::backend::BackendSet;
+use crate::telemetry::{DecisionLog, Metrics};
+use crate::types::Micros;
+
+/// What the pages show.
+#[derive(Debug)]
+pub struct AdminState {
+    /// The engines.
+    pub backends: Arc<BackendSet>,
+    /// The counters.
+    pub metrics: Arc<Metrics>,
+    /// The last routing decisions.
+    pub decisions: Arc<DecisionLog>,
+    /// The policy's name.
+    pub policy: &'static str,
+    /// Whether the router is stopping.
+    pub stop: Stop,
+    /// When it started.
+    pub started: Micros,
+}
+
 /// Why a listener couldn't be had, and what to do about it.
-pub(super) fn listen_reason(error: &std::io::Error) -> String {
+#[must_use]
+pub fn listen_reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => {
             "another process listens there; stop it or choose another port".to_owned()
@@ -19,3 +57,6 @@ pub(super) fn listen_reason(error: &std::io::Error) -> String {
         _ => format!("can't listen ({error})"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,28 +7,12 @@ use std::os::fd::RawFd;
 use bytes::{Buf, BytesMut};
 use router_common::framing::{Framing, Piece, Progress as MessageProgress};
 
-use super::relay::RelayConfig;
+use super::kernel_side::{KernelSide, Mode};
+use super::poll::Interest;
+use super::thread::RelayConfig;
 use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome};
 use crate::net::{self, Conn};
 use crate::types::Micros;
-
-/// What epoll watches a socket for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Interest {
-    /// Not registered at all.
-    Off,
-    /// These events, besides HUP and ERR, which are always reported.
-    On(u32),
-}
-
-impl Interest {
-    pub(super) fn events(self) -> u32 {
-        match self {
-            Interest::Off => 0,
-            Interest::On(events) => events,
-        }
-    }
-}
 
 /// What comes after a turn.
 pub(super) enum Next {
@@ -38,31 +22,36 @@ pub(super) enum Next {
     End(Outcome),
 }
 
-const IN: u32 = libc::EPOLLIN as u32;
+pub(super) const IN: u32 = libc::EPOLLIN as u32;
 const OUT: u32 = libc::EPOLLOUT as u32;
-const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+pub(super) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
 /// A flow and its state.
 pub(super) struct Carried {
-    flow: Flow,
+    pub(super) flow: Flow,
+    /// Who carries it at the moment.
+    pub(super) mode: Mode,
+    pub(super) kernel: KernelSide,
     /// Bytes for the client that its socket didn't take.
-    down: BytesMut,
+    pub(super) down: BytesMut,
     /// Bytes for the engine that its socket didn't take (tunnels).
     up: BytesMut,
     /// How the flow ends once `down` is empty.
-    ending: Option<Outcome>,
+    pub(super) ending: Option<Outcome>,
     client_ended: bool,
     upstream_ended: bool,
-    received_at: Micros,
+    pub(super) received_at: Micros,
     written_at: Micros,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Carried {
     pub(super) fn new(flow: Flow, at: Micros) -> Carried {
         Carried {
             flow,
+            mode: Mode::Copy,
+            kernel: KernelSide::default(),
             down: BytesMut::new(),
             up: BytesMut::new(),
             ending: None,
@@ -82,10 +71,6 @@ impl Carried {
         self.flow.upstream.raw_fd()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     fn is_tunnel(&self) -> bool {
         matches!(self.flow.kind, FlowKind::Tunnel)
     }
@@ -103,6 +88,11 @@ impl Carried {
     }
 
     pub(super) fn upstream_interest(&self) -> Interest {
+        match self.mode {
+            Mode::Copy => {}
+            Mode::Kernel => return Interest::On(RDHUP),
+            Mode::Draining { .. } => return Interest::Off,
+        }
         let mut events = if self.up.is_empty() { 0 } else { OUT };
         if self.down.is_empty() && !self.upstream_ended && self.ending.is_none() {
             events |= IN;
@@ -138,6 +128,10 @@ impl Carried {
     }
 
     pub(super) fn upstream_ready(&mut self, events: u32, buffer: &mut [u8], at: Micros) -> Next {
+        if self.mode != Mode::Copy {
+            // Nothing but the end of the engine's side is watched for.
+            return self.reclaim(None, at);
+        }
         if events & (OUT | BROKEN) != 0 && !self.up.is_empty() {
             if let Err(next) = self.flush_up() {
                 return next;
@@ -152,6 +146,7 @@ impl Carried {
             Ok(0) => self.upstream_closed(),
             Ok(count) => {
                 self.received_at = at;
+                self.kernel.may_arm = true;
                 self.flow.progress.note(count as u64, at);
                 self.pass_down(buffer, count, at)
             }
@@ -201,6 +196,11 @@ impl Carried {
         if !self.down.is_empty() && at.since(written) > config.client_write {
             return Some(Outcome::ClientLeft);
         }
+        if let Mode::Draining { since, .. } = self.mode
+            && at.since(since) > config.client_write
+        {
+            return Some(Outcome::ClientLeft);
+        }
         if self.down.is_empty() && at.since(self.received_at) > config.stream_idle {
             return Some(Outcome::UpstreamCut(
                 "the engine was silent for longer than timeouts.stream_idle",
@@ -209,9 +209,15 @@ impl Carried {
         None
     }
 
-    /// Gives the connections back, shut down where the message isn't whole.
-    pub(super) fn finish(self, outcome: Outcome) {
+    /// Gives the connections back, shut down where the message isn't whole; says what bytes were carried, and those
+    /// of them that the kernel carried.
+    pub(super) fn finish(mut self, outcome: Outcome) -> (u64, u64) {
+        if self.mode == Mode::Kernel {
+            self.take_back(crate::types::now());
+        }
         let Flow {
+            mut upstream_slot,
+            mut client_slot,
             client,
             upstream,
             kind,
@@ -224,20 +230,29 @@ impl Carried {
             FlowKind::Tunnel => (0, false),
         };
         if outcome != Outcome::Complete {
+            // Out of the maps before they are shut down.
+            upstream_slot = None;
+            client_slot = None;
             net::shutdown(&upstream, Shutdown::Both);
             if ends_by_close {
                 // A FIN would look like the end of the body.
                 net::reset_on_close(&client);
             }
         }
-        // Nobody waits any more only where the worker itself is gone; then both connections just close.
-        let _ = done.send(FlowEnd {
+        let (bytes, kernel_bytes) = (self.bytes, self.kernel.bytes);
+        let end = FlowEnd {
+            upstream_slot,
+            client_slot,
             client,
             upstream,
             outcome,
-            bytes: self.bytes,
+            bytes,
+            kernel_bytes,
             chunks,
-        });
+        };
+        // Nobody waits any more only where the worker itself is gone; then both connections just close.
+        let _ = done.send(end);
+        (bytes, kernel_bytes)
     }
 
     fn upstream_closed(&mut self) -> Next {
@@ -286,7 +301,7 @@ impl Carried {
         self.settle()
     }
 
-    fn settle(&mut self) -> Next {
+    pub(super) fn settle(&mut self) -> Next {
         if self.is_tunnel() {
             if self.upstream_ended && self.down.is_empty() {
                 net::shutdown(&self.flow.client, Shutdown::Write);
