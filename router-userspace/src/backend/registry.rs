@@ -224,9 +224,10 @@ impl BackendSet {
 
     /// Each backend's name and weight, in order: what rings are built of.
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
-        self.backends
-            .iter()
-            .map(|backend| Member { name: &backend.config.name, weight: backend.config.weight })
+        self.backends.iter().map(|backend| Member {
+            name: &backend.config.name,
+            weight: backend.config.weight,
+        })
     }
 
     /// The backend with this id.

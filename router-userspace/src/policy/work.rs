@@ -61,10 +61,15 @@ impl BackendWork {
         if alone {
             self.since_us.store(now.0, Ordering::Relaxed);
         }
-        let sequence = self.tail.fetch_add(1, Ordering::AcqRel);
-        if sequence.wrapping_sub(self.head.load(Ordering::Acquire)) < FIFO_MAX as u64 {
+        let length = self
+            .tail
+            .load(Ordering::Acquire)
+            .wrapping_sub(self.head.load(Ordering::Acquire));
+        let sequence = (length < FIFO_MAX as u64).then(|| {
+            let sequence = self.tail.fetch_add(1, Ordering::AcqRel);
             self.entry(sequence).store(uncached as u32, Ordering::Release);
-        }
+            sequence
+        });
         Ticket {
             work: Arc::clone(self),
             generation: word >> SUM_BITS,
@@ -135,13 +140,13 @@ impl BackendWork {
     }
 
     /// Takes a request out; says whether it was of this generation.
-    fn settle(&self, generation: u64, sequence: u64, tokens: u64) -> bool {
+    fn settle(&self, generation: u64, sequence: Option<u64>, tokens: u64) -> bool {
         let less = |word: u64| {
             let left = (word & SUM_MASK).saturating_sub(tokens);
             (word >> SUM_BITS == generation).then_some(word & !SUM_MASK | left)
         };
         let settled = self.sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
-        if settled.is_ok() {
+        if let (Ok(_), Some(sequence)) = (settled, sequence) {
             self.entry(sequence).store(0, Ordering::Release);
         }
         settled.is_ok()
@@ -175,7 +180,7 @@ impl BackendWork {
 pub struct Ticket {
     work: Arc<BackendWork>,
     generation: u64,
-    sequence: u64,
+    sequence: Option<u64>,
     uncached_tokens: u64,
     sent_at: Micros,
     alone: bool,

@@ -9,12 +9,12 @@
 //! nothing else: a message whose `content`, `reasoning_content` and `tool_calls` come in another order, members
 //! of a tool in another order (templates render that order), a number in another spelling.
 
-pub mod index;
 mod chain;
 mod fields;
 mod fold;
 mod frame;
 mod hash;
+pub mod index;
 mod key;
 mod scan;
 #[cfg(test)]
