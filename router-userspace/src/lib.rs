@@ -8,5 +8,6 @@ pub mod policy;
 pub mod prefix;
 pub mod proto;
 pub mod server;
+pub mod simulate;
 pub mod telemetry;
 pub mod types;

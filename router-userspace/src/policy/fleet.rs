@@ -160,6 +160,19 @@ pub(super) struct Lookout {
     pub(super) scores: OverlapScores,
     /// What the last look found, for the dispatch that follows it.
     prompt: Option<Prompt>,
+    /// What it looked at.
+    seen: Seen,
+}
+
+/// Tells one prompt from another: its bytes and its last block.
+type Seen = (u64, Option<u64>);
+
+fn seen(request: &RequestView<'_>) -> Seen {
+    let key = request.key;
+    (
+        key.map_or(0, |key| key.text_bytes),
+        key.and_then(|key| key.blocks.last().copied()),
+    )
 }
 
 impl Lookout {
@@ -168,6 +181,7 @@ impl Lookout {
             fleet,
             scores: OverlapScores::default(),
             prompt: None,
+            seen: (0, None),
         }
     }
 
@@ -176,12 +190,16 @@ impl Lookout {
         let key = request.key.filter(|key| key.text_bytes > 0);
         let blocks = key.map_or(&[][..], |key| &key.blocks);
         self.fleet.index.overlap(blocks, &mut self.scores);
+        self.seen = seen(request);
         self.prompt = key.map(|key| Prompt::of(key, self.fleet.block_bytes));
         self.prompt
     }
 
-    /// Notes the dispatch of the request that was looked at last.
+    /// Notes the dispatch of a request; one that wasn't the last to be looked at is looked at again.
     pub(super) fn dispatch(&mut self, request: &RequestView<'_>, backend: BackendId) -> Option<Ticket> {
+        if self.seen != seen(request) {
+            self.look(request);
+        }
         let uncached = self.prompt.map_or(1.0, |prompt| {
             prompt.tokens - prompt.cached(self.scores.depth(backend))
         });

@@ -17,9 +17,11 @@ const SUM_MASK: u64 = (1 << SUM_BITS) - 1;
 /// Prefill tokens/s of a backend that hasn't shown its speed yet.
 pub const SPEED_ASSUMED: f64 = 10_000.0;
 /// A request that computes less than this says little about speed: fixed costs prevail.
-const SAMPLE_TOKENS_MIN: u64 = 256;
-/// Weight of the newest sample.
-const SAMPLE_WEIGHT: f32 = 1.0 / 16.0;
+const SAMPLE_TOKENS_MIN: u64 = 2048;
+/// Samples before a speed counts as known.
+const SAMPLES_MIN: u32 = 16;
+/// How far a sample moves the speed, as a factor: at first, and once there are [`SAMPLES_MIN`].
+const SAMPLE_STEP: (f32, f32) = (1.1, 1.03);
 /// Part of the head request's work that may be taken as done before its first token says so.
 const HEAD_DONE_MAX: f64 = 0.95;
 
@@ -31,7 +33,7 @@ pub struct BackendWork {
     sum: AtomicU64,
     /// When the last first token came, or the FIFO was last found empty.
     since_us: AtomicU64,
-    /// Decayed sums of tokens and seconds, two `f32`.
+    /// Tokens/s as `f32` above the number of samples.
     speed: AtomicU64,
     head: AtomicU64,
     tail: AtomicU64,
@@ -43,7 +45,7 @@ impl Default for BackendWork {
         BackendWork {
             sum: AtomicU64::new(0),
             since_us: AtomicU64::new(0),
-            speed: AtomicU64::new(0),
+            speed: AtomicU64::new(pack(SPEED_ASSUMED as f32, 0)),
             head: AtomicU64::new(0),
             tail: AtomicU64::new(0),
             fifo: (0..FIFO_MAX).map(|_| AtomicU32::new(0)).collect(),
@@ -88,7 +90,7 @@ impl BackendWork {
         let _ = self.sum.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
         self.head
             .store(self.tail.load(Ordering::Acquire), Ordering::Release);
-        self.speed.store(0, Ordering::Relaxed);
+        self.speed.store(pack(SPEED_ASSUMED as f32, 0), Ordering::Relaxed);
     }
 
     /// Tokens that are probably still to be prefilled at `now`.
@@ -99,22 +101,22 @@ impl BackendWork {
             return sum;
         };
         let since = Micros(self.since_us.load(Ordering::Relaxed));
-        let speed = self.speed().unwrap_or(SPEED_ASSUMED);
-        let done = (HEAD_DONE_MAX * f64::from(head)).min(speed * now.since(since).as_secs_f64());
+        let (speed, _) = unpack(self.speed.load(Ordering::Relaxed));
+        let done = (HEAD_DONE_MAX * f64::from(head)).min(f64::from(speed) * now.since(since).as_secs_f64());
         (sum - done).max(0.0)
     }
 
-    /// Prefill tokens/s as learned from requests that met an empty FIFO; `None` before the first.
+    /// Prefill tokens/s as learned from requests that had the FIFO to themselves; `None` while there were few.
     #[must_use]
     pub fn speed(&self) -> Option<f64> {
-        let (tokens, seconds) = unpack(self.speed.load(Ordering::Relaxed));
-        (seconds > 0.0).then(|| f64::from(tokens) / f64::from(seconds))
+        let (speed, samples) = unpack(self.speed.load(Ordering::Relaxed));
+        (samples >= SAMPLES_MIN).then(|| f64::from(speed))
     }
 
     /// Sets the speed as if it had been learned.
     pub fn set_speed(&self, tokens_per_s: f64) {
         self.speed
-            .store(pack(tokens_per_s as f32, 1.0), Ordering::Relaxed);
+            .store(pack(tokens_per_s as f32, SAMPLES_MIN), Ordering::Relaxed);
     }
 
     /// The uncached tokens of the request that has waited longest; steps over those that are done.
@@ -156,17 +158,25 @@ impl BackendWork {
         if tokens < SAMPLE_TOKENS_MIN || seconds <= 0.0 {
             return;
         }
-        // A ratio of two decayed sums: a long request says more than a short one.
-        let blend = |old: f32, new: f32| {
-            if old == 0.0 {
-                new
-            } else {
-                old + (new - old) * SAMPLE_WEIGHT
-            }
-        };
+        // A running median: where the mirror was wrong about the cache a sample is wrong by any factor, so how far
+        // it is from the others must not matter. A plain mean of speeds would spread long prompts by accident.
+        let sample = tokens as f32 / seconds;
         let next = |word: u64| {
-            let (sum, time) = unpack(word);
-            Some(pack(blend(sum, tokens as f32), blend(time, seconds)))
+            let (speed, samples) = unpack(word);
+            let known = samples >= SAMPLES_MIN;
+            let step = if known { SAMPLE_STEP.1 } else { SAMPLE_STEP.0 };
+            let moved = if sample > speed {
+                speed * step
+            } else {
+                speed / step
+            };
+            // Not past the sample.
+            let moved = if (moved > sample) == (speed > sample) {
+                moved
+            } else {
+                sample
+            };
+            Some(pack(moved, samples.saturating_add(1)))
         };
         // Always some.
         let _ = self
@@ -198,7 +208,9 @@ impl Ticket {
     pub fn first_token(&mut self, now: Micros) {
         if self.settle() {
             self.work.since_us.store(now.0, Ordering::Relaxed);
-            if self.alone {
+            // One that came meanwhile may have shared its steps.
+            let joined = |sequence| self.work.tail.load(Ordering::Relaxed) != sequence + 1;
+            if self.alone && !self.sequence.is_none_or(joined) {
                 let seconds = now.since(self.sent_at).as_secs_f32();
                 self.work.learn(self.uncached_tokens, seconds);
             }
@@ -219,12 +231,12 @@ impl Drop for Ticket {
     }
 }
 
-fn pack(tokens: f32, seconds: f32) -> u64 {
-    u64::from(tokens.to_bits()) << 32 | u64::from(seconds.to_bits())
+fn pack(speed: f32, samples: u32) -> u64 {
+    u64::from(speed.to_bits()) << 32 | u64::from(samples)
 }
 
-fn unpack(word: u64) -> (f32, f32) {
-    (f32::from_bits((word >> 32) as u32), f32::from_bits(word as u32))
+fn unpack(word: u64) -> (f32, u32) {
+    (f32::from_bits((word >> 32) as u32), word as u32)
 }
 
 #[cfg(test)]
@@ -246,17 +258,49 @@ mod tests {
     }
 
     #[test]
-    fn a_first_token_takes_its_request_out_and_teaches_the_speed() {
+    fn a_first_token_takes_its_request_out() {
         let work = Arc::new(BackendWork::default());
         let mut first = work.dispatch(20_000, Micros(0));
-        let mut second = work.dispatch(1000, Micros(10));
+        let _second = work.dispatch(1000, Micros(10));
         first.first_token(Micros(2 * SECOND));
         first.first_token(Micros(9 * SECOND));
-        assert_eq!(work.speed(), Some(10_000.0));
         assert_eq!(work.pending_tokens(Micros(2 * SECOND)), 1000.0);
-        second.first_token(Micros(3 * SECOND));
-        assert_eq!(work.speed(), Some(10_000.0), "it met a full FIFO");
-        assert_eq!(work.pending_tokens(Micros(3 * SECOND)), 0.0);
+    }
+
+    /// `count` requests, one after the other, that take as long as the tokens that `sample` gives would.
+    fn teach(work: &Arc<BackendWork>, count: u64, sample: impl Fn(u64) -> (u64, u64)) {
+        for step in 0..count {
+            let (tokens, micros) = sample(step);
+            let at = Micros(step * 100 * SECOND);
+            let mut ticket = work.dispatch(tokens, at);
+            ticket.first_token(Micros(at.0 + micros));
+        }
+    }
+
+    #[test]
+    fn the_speed_is_learned_from_long_requests_and_outliers_do_not_matter() {
+        let work = Arc::new(BackendWork::default());
+        teach(&work, 10, |_| (20_000, SECOND));
+        assert_eq!(work.speed(), None, "too few");
+        teach(&work, 100, |_| (100, SECOND));
+        assert_eq!(work.speed(), None, "too short");
+        teach(&work, 200, |step| {
+            (20_000, if step % 4 == 0 { SECOND / 50 } else { SECOND })
+        });
+        let speed = work.speed().unwrap();
+        assert!((18_000.0..22_000.0).contains(&speed), "{speed}");
+    }
+
+    #[test]
+    fn requests_that_shared_the_engine_teach_nothing() {
+        let work = Arc::new(BackendWork::default());
+        for step in 0..100 {
+            let mut first = work.dispatch(5000, Micros(step));
+            let mut second = work.dispatch(5000, Micros(step));
+            first.first_token(Micros(step + 10));
+            second.first_token(Micros(step + 20));
+        }
+        assert_eq!(work.speed(), None);
     }
 
     #[test]
