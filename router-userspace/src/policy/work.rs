@@ -15,7 +15,7 @@ const FIFO_MAX: usize = 1024;
 const SUM_BITS: u32 = 48;
 const SUM_MASK: u64 = (1 << SUM_BITS) - 1;
 /// Prefill tokens/s of a backend that hasn't shown its speed yet.
-pub const SPEED_ASSUMED: f64 = 10_000.0;
+const SPEED_ASSUMED: f64 = 10_000.0;
 /// A request that computes less than this says little about speed: fixed costs prevail.
 const SAMPLE_TOKENS_MIN: u64 = 2048;
 /// Samples before a speed counts as known.

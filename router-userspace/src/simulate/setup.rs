@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Trace;
 
 /// Requests a backend that a saturating load keeps under way.
-pub const SATURATING_OUTSTANDING: usize = 24;
+pub(super) const SATURATING_OUTSTANDING: usize = 24;
 
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]

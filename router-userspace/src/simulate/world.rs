@@ -163,10 +163,10 @@ impl<'a> World<'a> {
     fn key(&self, request: usize) -> PromptKey {
         let request = &self.trace.requests[request];
         PromptKey {
-            // The ring takes keys for hashes, which a trace's ids aren't.
+            // The ring takes keys for hashes, which a trace's ids aren't; with the seed ties fall otherwise.
             affinity: request
                 .block(self.affinity_block)
-                .map(|id| Rng::new(id).next_u64()),
+                .map(|id| Rng::new(id ^ self.setup.seed << 32).next_u64()),
             blocks: request.blocks(),
             text_bytes: u64::from(request.input_tokens.max(1)) * u64::from(BYTES_PER_TOKEN),
             ..PromptKey::default()

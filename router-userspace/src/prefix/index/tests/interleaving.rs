@@ -6,7 +6,11 @@ mod atomic {
 mod mask {
     pub(super) use crate::prefix::index::mask::for_each_bit;
 }
-#[expect(dead_code, reason = "the tests use a part of it")]
+#[expect(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "the same source with other atomics, of which the tests use a part"
+)]
 #[path = "../table.rs"]
 mod table;
 
