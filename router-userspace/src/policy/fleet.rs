@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use super::heat::Heat;
 use super::{BackendWork, PolicyConfig, RequestView, Ticket};
 use crate::prefix::PromptKey;
 use crate::prefix::index::{IndexConfig, IndexFeed, IndexNews, IndexWriter, OverlapScores, PrefixIndex, run};
@@ -20,6 +21,7 @@ pub struct Fleet {
     index: PrefixIndex,
     feed: IndexFeed,
     work: Arc<[Arc<BackendWork>]>,
+    pub(super) heat: Arc<Heat>,
     block_bytes: u32,
 }
 
@@ -95,6 +97,7 @@ impl Fleet {
             index,
             feed,
             work: (0..backends).map(|_| Arc::default()).collect(),
+            heat: Arc::default(),
             block_bytes,
         }
     }

@@ -12,6 +12,7 @@ use super::fleet::{Fleet, Lookout, Prompt};
 use super::least_load::LeastLoad;
 use super::load::{eligible, refusal};
 use super::ring::Ring;
+use super::work::SPEED_ASSUMED;
 use super::{Decision, LeastCostConfig, NoBackend, Policy, Reason, RequestView, Ticket};
 use crate::types::{BackendId, BackendSnapshot};
 
@@ -20,6 +21,9 @@ const EQUAL_FACTOR: f64 = 1.02;
 const EQUAL_TOKENS: f64 = 64.0;
 /// Speeds within this factor of the mean count as equal: the estimates are noisy.
 const SPEED_EQUAL: f64 = 1.3;
+
+/// A prefix that keeps its holders busy for this part of their time is hot.
+const HOT_BUSY: f64 = 0.3;
 
 /// The default policy.
 #[derive(Debug)]
@@ -47,14 +51,41 @@ impl LeastCost {
         }
     }
 
+    /// How deep the deepest holder's hit is, and how much the price of a further copy of that counts: the less, the
+    /// nearer those who hold it are to being kept busy by it alone. So a hot prefix spreads before its holders
+    /// overflow.
+    fn copying(&self, prompt: Prompt, request: &RequestView<'_>) -> Copying {
+        let scores = &self.lookout.scores;
+        let depths = scores.holders().iter().map(|&holder| scores.depth(holder));
+        let deepest = depths.clone().max().unwrap_or(0);
+        let held = prompt.cached(deepest);
+        let blocks = request.key.map_or(&[][..], |key| &key.blocks);
+        let Some(&prefix) = (deepest as usize)
+            .checked_sub(1)
+            .and_then(|last| blocks.get(last))
+        else {
+            return Copying { held, calm: 1.0 };
+        };
+        let holders = depths.filter(|&depth| depth == deepest).count() as f64;
+        let per_s = self.lookout.fleet.heat.count(prefix, request.now);
+        let uncached = prompt.tokens - held + self.config.in_flight_tokens;
+        let busy = per_s * uncached / (holders * SPEED_ASSUMED);
+        Copying {
+            held,
+            calm: (1.0 - busy / HOT_BUSY).max(0.0),
+        }
+    }
+
     /// Fills in all costs and gives the least.
     fn price(&mut self, prompt: Prompt, request: &RequestView<'_>, backends: &[BackendSnapshot]) -> f64 {
+        let copying = self.copying(prompt, request);
         let pace = self.pace(request, backends);
         self.costs.clear();
         let mut least = f64::INFINITY;
         for backend in backends {
             let cost = if eligible(request, backend) {
-                self.cost(prompt, request, backend) * pace.of(self.speed(backend.id))
+                let pace = pace.of(self.speed(backend.id));
+                self.cost(prompt, request, backend, copying, pace)
             } else {
                 f64::INFINITY
             };
@@ -64,10 +95,19 @@ impl LeastCost {
         least
     }
 
-    fn cost(&self, prompt: Prompt, request: &RequestView<'_>, backend: &BackendSnapshot) -> f64 {
+    fn cost(
+        &self,
+        prompt: Prompt,
+        request: &RequestView<'_>,
+        backend: &BackendSnapshot,
+        copying: Copying,
+        pace: f64,
+    ) -> f64 {
         let fleet = &self.lookout.fleet;
         let config = &self.config;
-        let uncached = prompt.tokens - prompt.cached(self.lookout.scores.depth(backend.id));
+        let cached = prompt.cached(self.lookout.scores.depth(backend.id));
+        let uncached = prompt.tokens - cached;
+        let counted = prompt.tokens - copying.held + copying.calm * (copying.held - cached);
         let pending = fleet
             .work(backend.id)
             .map_or(0.0, |work| work.pending_tokens(request.now));
@@ -75,8 +115,9 @@ impl LeastCost {
             let age_s = request.now.since(used).as_secs_f64();
             (-age_s / config.memory.as_secs_f64()).exp()
         });
-        let price = 1.0 + config.recompute + config.evict * in_use;
-        pending + price * uncached + config.in_flight_tokens * f64::from(backend.in_flight)
+        let price = config.recompute + config.evict * in_use;
+        let n = config.in_flight_tokens * f64::from(backend.in_flight);
+        pace * (pending + uncached + n) + price * counted
     }
 
     fn speed(&self, backend: BackendId) -> Option<f64> {
@@ -165,6 +206,15 @@ impl Policy for LeastCost {
     fn on_dispatch(&mut self, request: &RequestView<'_>, backend: BackendId) -> Option<Ticket> {
         self.lookout.dispatch(request, backend)
     }
+}
+
+/// What a further copy of what somebody holds costs.
+#[derive(Clone, Copy, Debug)]
+struct Copying {
+    /// Tokens that the deepest holder has.
+    held: f64,
+    /// Part of the price that counts for them, 0 to 1.
+    calm: f64,
 }
 
 /// How speeds compare.

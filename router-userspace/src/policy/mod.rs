@@ -5,6 +5,7 @@ mod consistent_hash;
 mod decision;
 mod draw;
 mod fleet;
+mod heat;
 mod least_cost;
 mod least_load;
 mod load;

@@ -15,13 +15,13 @@ const FIFO_MAX: usize = 1024;
 const SUM_BITS: u32 = 48;
 const SUM_MASK: u64 = (1 << SUM_BITS) - 1;
 /// Prefill tokens/s of a backend that hasn't shown its speed yet.
-const SPEED_ASSUMED: f64 = 10_000.0;
+pub(super) const SPEED_ASSUMED: f64 = 10_000.0;
 /// A request that computes less than this says little about speed: fixed costs prevail.
 const SAMPLE_TOKENS_MIN: u64 = 2048;
 /// Samples before a speed counts as known.
 const SAMPLES_MIN: u32 = 16;
 /// How far a sample moves the speed, as a factor: at first, and once there are [`SAMPLES_MIN`].
-const SAMPLE_STEP: (f32, f32) = (1.1, 1.03);
+const SAMPLE_STEP: (f32, f32) = (1.1, 1.05);
 /// Part of the head request's work that may be taken as done before its first token says so.
 const HEAD_DONE_MAX: f64 = 0.95;
 
