@@ -12,6 +12,8 @@ mod load;
 mod plan;
 mod power_of_two;
 mod prefix_score;
+#[cfg(test)]
+mod prefix_tests;
 mod prefix_threshold;
 mod random;
 mod ring;
