@@ -33,6 +33,7 @@ pub mod backend;
 pub mod engine;
 // Layer 5
 pub mod datapath;
+pub mod simulate;
 // Layer 6
 pub mod server;
 // Layer 7

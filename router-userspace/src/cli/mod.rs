@@ -5,6 +5,7 @@ mod check;
 pub mod config;
 pub mod engine;
 mod serve;
+pub mod simulate;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ enum Command {
     Check(check::Args),
     Bench(bench::BenchArgs),
     Engine(engine::EngineArgs),
+    Simulate(simulate::SimulateArgs),
 }
 
 /// Runs the command that the arguments of this process name.
@@ -80,6 +82,7 @@ fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Bench(args) => return done(bench::run(&args)),
         Command::Engine(args) => return done(engine::run(&args)),
+        Command::Simulate(args) => return done(simulate::run(&args)),
     }
     .into()
 }

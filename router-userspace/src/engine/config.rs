@@ -21,6 +21,9 @@ pub struct EngineConfig {
     pub prefill_token: Duration,
     /// What one decoding sequence adds to its step.
     pub decode_token: Duration,
+    /// Tokens of context that double the cost of prefilling a token, by attention to all of them; `None` = context
+    /// costs nothing.
+    pub attention_tokens: Option<u32>,
 }
 
 /// `waiting_max` where the caller sets none.
@@ -41,6 +44,7 @@ impl EngineConfig {
             step: Duration::from_millis(10),
             prefill_token: Duration::from_micros(50),
             decode_token: Duration::from_micros(100),
+            attention_tokens: None,
         }
     }
 
@@ -57,6 +61,17 @@ impl EngineConfig {
     #[must_use]
     pub fn blocks(&self, tokens: u32) -> usize {
         tokens.div_ceil(self.block_tokens) as usize
+    }
+
+    /// What attention adds for a chunk of `tokens` behind `context` tokens.
+    #[must_use]
+    pub fn attention_time(&self, context: u32, tokens: u32) -> Duration {
+        let Some(doubling) = self.attention_tokens.filter(|&doubling| doubling > 0) else {
+            return Duration::ZERO;
+        };
+        let seen = f64::from(context) + f64::from(tokens) / 2.0;
+        self.prefill_token
+            .mul_f64(f64::from(tokens) * seen / f64::from(doubling))
     }
 
     /// How long a step with this work takes.
@@ -83,6 +98,14 @@ mod tests {
             config.with_speed(4.0).step_time(20_000, 0),
             Duration::from_micros(252_500)
         );
+    }
+
+    #[test]
+    fn attention_to_a_long_context_costs_as_much_again() {
+        let mut config = EngineConfig::new(1 << 20, 16);
+        assert_eq!(config.attention_time(50_000, 1000), Duration::ZERO);
+        config.attention_tokens = Some(50_000);
+        assert_eq!(config.attention_time(49_500, 1000), Duration::from_millis(50));
     }
 
     #[test]

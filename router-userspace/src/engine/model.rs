@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{BlockCache, EngineConfig};
 use crate::types::Micros;
@@ -172,6 +173,12 @@ impl Engine {
         self.cache.used() as f64 / self.cache.capacity().max(1) as f64
     }
 
+    /// Lends the engine another cache for its own, so that several engines can share one. What is running or waiting
+    /// has to have been admitted with the cache that is in place when the engine steps.
+    pub fn exchange_cache(&mut self, cache: &mut BlockCache) {
+        std::mem::swap(&mut self.cache, cache);
+    }
+
     /// Makes each step that begins from now on take `factor` times as long; 1 is normal.
     pub fn set_slowdown(&mut self, factor: f64) {
         self.slowdown = factor;
@@ -255,6 +262,7 @@ impl Engine {
         let mut budget = self.config.step_tokens_max;
         let mut decoding = 0;
         let mut prefill_tokens = 0;
+        let mut attention = Duration::ZERO;
         for running in &mut self.running {
             running.work = Work::None;
             if running.prefilled == running.request.prompt_tokens && budget > 0 {
@@ -270,6 +278,7 @@ impl Engine {
         for running in prefills {
             let chunk = budget.min(running.request.prompt_tokens - running.prefilled);
             running.work = Work::Prefill(chunk);
+            attention += self.config.attention_time(running.prefilled, chunk);
             prefill_tokens += chunk;
             budget -= chunk;
         }
@@ -277,6 +286,7 @@ impl Engine {
             let Some(mut running) = self.admit() else { break };
             let chunk = budget.min(running.request.prompt_tokens - running.prefilled);
             running.work = Work::Prefill(chunk);
+            attention += self.config.attention_time(running.prefilled, chunk);
             prefill_tokens += chunk;
             budget -= chunk;
             self.running.push(running);
@@ -285,10 +295,8 @@ impl Engine {
             self.phase = Phase::Idle;
             return;
         }
-        let time = self
-            .config
-            .step_time(prefill_tokens, decoding)
-            .mul_f64(self.slowdown);
+        let time = self.config.step_time(prefill_tokens, decoding) + attention;
+        let time = time.mul_f64(self.slowdown);
         self.stats.steps_total += 1;
         self.phase = Phase::Busy(at + time);
     }

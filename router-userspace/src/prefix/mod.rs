@@ -14,6 +14,7 @@ mod fields;
 mod fold;
 mod frame;
 mod hash;
+pub mod index;
 mod key;
 mod scan;
 #[cfg(test)]

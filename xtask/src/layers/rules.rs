@@ -41,6 +41,12 @@ pub(crate) const LAYERS: &[Layer] = &[
     layer("policy", 3, May::Modules(&["prefix"]), false),
     layer("backend", 4, May::Layers(0..=3), true),
     layer("engine", 4, May::Layers(0..=3), false),
+    layer(
+        "simulate",
+        5,
+        May::Modules(&["prefix", "policy", "engine"]),
+        false,
+    ),
     layer("datapath", 5, May::Modules(&["net"]), true),
     layer("server", 6, May::Layers(0..=5), true),
     layer("cli", 7, May::Layers(0..=6), true),
