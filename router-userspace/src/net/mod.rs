@@ -16,5 +16,5 @@ pub use listen::{Listener, bind_listeners};
 pub use ring::{IoFailure, RingError, RingStream, connect, run_ring};
 pub use socket::{
     Idle, acked_bytes, fin_on_close, peek_idle, raise_file_limit, reset_on_close, send_now, shutdown,
-    tune_upstream,
+    tune_upstream, unacked_bytes,
 };
