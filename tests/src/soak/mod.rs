@@ -218,13 +218,20 @@ fn paths(router: &Router) -> String {
             )
         })
         .collect();
-    let events: Vec<String> = ["streamed", "redirected", "ended", "pass_unread", "events_lost"]
-        .iter()
-        .map(|event| {
-            let label = format!("event=\"{event}\"");
-            format!("{event} {}", value("warmpath_kernel_events_total", &label))
-        })
-        .collect();
+    let events: Vec<String> = [
+        "streamed",
+        "redirected",
+        "ended",
+        "pass_unread",
+        "pass_taken_back",
+        "events_lost",
+    ]
+    .iter()
+    .map(|event| {
+        let label = format!("event=\"{event}\"");
+        format!("{event} {}", value("warmpath_kernel_events_total", &label))
+    })
+    .collect();
     let own: Vec<String> = [
         "bad_gateway",
         "gateway_timeout",
