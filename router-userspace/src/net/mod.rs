@@ -18,5 +18,5 @@ pub use listen::{Listener, bind_listeners};
 pub use ring::{IoFailure, RingError, RingStream, connect, run_ring};
 pub use socket::{
     Idle, acked_bytes, fin_on_close, local_addr, peek_idle, raise_file_limit, reset_on_close, send_now,
-    send_parts_now, shutdown, tune_tunnel, tune_upstream,
+    send_parts_now, shutdown, tune_tunnel, tune_upstream, unacked_bytes,
 };

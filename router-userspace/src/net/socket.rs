@@ -150,6 +150,20 @@ pub fn acked_bytes(fd: &impl AsFd) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(field))
 }
 
+/// Bytes sent that the peer's kernel hasn't acknowledged.
+///
+/// # Errors
+/// What ioctl answers.
+pub fn unacked_bytes(fd: &impl AsFd) -> io::Result<u64> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int.
+    let result = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(u64::try_from(bytes).unwrap_or(0))
+}
+
 /// End of `tcpi_bytes_acked` in `struct tcp_info`: 8 bytes of flags, 24 u32, two u64 of pacing, then it.
 const TCP_INFO_BYTES_ACKED_END: usize = 8 + 24 * 4 + 2 * 8 + 8;
 

@@ -13,6 +13,8 @@ use crate::net::{self, Conn, Departure, Idle, IoFailure, RingStream};
 /// Time for which a connection that closes early still takes what the client is sending, so that its last
 /// answer isn't lost to a reset (RFC 9112 section 9.6).
 const LINGER: Duration = Duration::from_secs(2);
+/// How often it is looked whether a client has taken everything.
+const TAKEN_POLL: Duration = Duration::from_millis(5);
 /// Bytes that are taken and dropped in that time.
 const LINGER_BYTES_MAX: u64 = 64 << 20;
 /// Bytes read at once while lingering.
@@ -79,6 +81,16 @@ impl Client {
                 Ok(0) | Err(_) => return,
                 Ok(count) => dropped += count as u64,
             }
+        }
+    }
+
+    /// Closes with a reset once the client's side has taken what was sent, for which it gets a bounded time: a
+    /// reset drops what is still on its way.
+    pub(super) async fn reset_when_taken(self) {
+        net::reset_on_close(&self.conn);
+        let deadline = Instant::now() + LINGER;
+        while net::unacked_bytes(&self.conn).is_ok_and(|bytes| bytes > 0) && Instant::now() < deadline {
+            tokio::time::sleep(TAKEN_POLL).await;
         }
     }
 

@@ -28,6 +28,8 @@ pub(super) enum After {
     Close(Client),
     /// The request's body wasn't read to its end: what the client still sends is taken for a while.
     Linger(Client),
+    /// The answer was cut, and only a reset can say so.
+    Reset(Client),
     /// It is gone, or was closed on purpose.
     Gone,
 }
@@ -47,6 +49,7 @@ pub(super) async fn serve(worker: &Worker, mut client: Client) {
             After::Keep(client) => client,
             After::Close(client) => return client.close_gently().await,
             After::Linger(client) => return client.linger().await,
+            After::Reset(client) => return client.reset_when_taken().await,
             After::Gone => return,
         };
     }

@@ -160,18 +160,28 @@ fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan)
         Outcome::Complete if plan.unread => After::Linger(client),
         Outcome::Complete if plan.close => After::Close(client),
         Outcome::Complete => After::Keep(client),
-        Outcome::ClientLeft | Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
-            match outcome {
-                // It may only have taken nothing for too long, and read on.
-                Outcome::ClientLeft => metrics.clients_left_total.inc(),
-                _ => metrics.responses_cut_total.inc(),
-            };
+        Outcome::ClientLeft => {
+            // It may only have taken nothing for too long, and read on.
+            metrics.clients_left_total.inc();
             cut(client, plan)
+        }
+        Outcome::Idle | Outcome::Stopped => {
+            metrics.responses_cut_total.inc();
+            cut(client, plan)
+        }
+        // What was sent before is still the client's: answers to earlier requests above all.
+        Outcome::UpstreamCut(_) => {
+            metrics.responses_cut_total.inc();
+            if plan.tunnel || plan.forwarded == BodyKind::Close {
+                After::Reset(client)
+            } else {
+                After::Close(client)
+            }
         }
     }
 }
 
-/// Closes so that what was sent doesn't look whole.
+/// Closes at once, so that what was sent doesn't look whole.
 fn cut(client: Client, plan: Plan) -> After {
     if plan.forwarded == BodyKind::Close {
         // A FIN would look like the end of the body.

@@ -193,8 +193,9 @@ fn exchange(
 /// A case in words, for a failure.
 fn describe(case: &Case) -> String {
     format!(
-        "case {} ({} http10={} upload={} answer={:?} {} bytes, body {}, head {}, {:?} x{} resets={}, {:?})",
+        "case {} ({:?} {} http10={} upload={} answer={:?} {} bytes, body {}, head {}, {:?} x{} resets={}, {:?})",
         case.id,
+        case.kind,
         case.method,
         case.http10,
         case.upload.len(),

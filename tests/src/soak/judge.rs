@@ -166,9 +166,11 @@ fn engines(
             Ok(())
         }
         _ => Err(format!(
-            "cut without a fault after {} of {} bytes: {end:?}",
+            "cut without a fault after {} of {} bytes: {end:?} (tries {}, the engine was stopped: {})",
             reader.body.len(),
-            want.len()
+            want.len(),
+            live.tries.load(Ordering::Acquire),
+            live.refused.load(Ordering::Acquire)
         )),
     }
 }

@@ -219,17 +219,39 @@ fn paths(router: &Router) -> String {
             )
         })
         .collect();
-    let events: Vec<String> = ["streamed", "redirected", "ended", "pass_unread", "events_lost"]
-        .iter()
-        .map(|event| {
-            let label = format!("event=\"{event}\"");
-            format!("{event} {}", value("warmpath_kernel_events_total", &label))
-        })
-        .collect();
+    let events: Vec<String> = [
+        "streamed",
+        "redirected",
+        "ended",
+        "pass_unread",
+        "pass_taken_back",
+        "events_lost",
+    ]
+    .iter()
+    .map(|event| {
+        let label = format!("event=\"{event}\"");
+        format!("{event} {}", value("warmpath_kernel_events_total", &label))
+    })
+    .collect();
+    let own: Vec<String> = [
+        "bad_gateway",
+        "gateway_timeout",
+        "no_backend",
+        "overloaded",
+        "saturated",
+        "bad_request",
+    ]
+    .iter()
+    .map(|reason| {
+        let label = format!("reason=\"{reason}\"");
+        format!("{reason} {}", value("warmpath_own_errors_total", &label))
+    })
+    .collect();
     format!(
-        "{}; kernel: {}\n{} spills, {} full relay queues, {} waits for body memory, {} retries, {} retries denied",
+        "{}; kernel: {}\nthe router's own answers: {}\n{} spills, {} full relay queues, {} waits for body memory, {} retries, {} retries denied",
         flows.join(", "),
         events.join(", "),
+        own.join(", "),
         value("warmpath_kernel_spills_total", ""),
         value("warmpath_relay_queue_full_total", ""),
         value("warmpath_body_waits_total", ""),

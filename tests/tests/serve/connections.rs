@@ -1,6 +1,6 @@
 //! Kept connections, their end, and pipelining.
 
-use warmpath_tests::{Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath};
+use warmpath_tests::{Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath, wait_until};
 
 const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -184,5 +184,49 @@ fn an_http_1_0_client_without_host_is_served() {
         assert_eq!(client.response("GET").body, b"/v1/models");
         client.expect_close();
         assert_eq!(upstream.heads()[0].all("host").len(), 1);
+    });
+}
+
+#[test]
+fn an_answer_that_is_cut_takes_none_of_the_whole_one_before_it_along() {
+    const WHOLE: usize = 100_000;
+    for_each_datapath(|datapath| {
+        for cut in [
+            &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"[..],
+            b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello",
+        ] {
+            let upstream = Upstream::start(move |conn| {
+                while let Some(request) = conn.request()? {
+                    if request.head.target() == "/v1/whole" {
+                        conn.answer("200 OK", "", &[b'w'; WHOLE])?;
+                    } else {
+                        conn.send(cut)?;
+                        return conn.reset_at_end();
+                    }
+                }
+                Ok(())
+            });
+            let router = Router::start(datapath, &[&upstream]);
+            let mut client = Client::connect_with_receive_buffer(router.address(), 4 << 10);
+            let last = [
+                &b"POST /v1/unread HTTP/1.1\r\nHost: x\r\nContent-Length: 20000\r\n\r\n"[..],
+                &[b'u'; 20_000],
+            ];
+            client.send(
+                &[
+                    &b"GET /v1/whole HTTP/1.1\r\nHost: x\r\n\r\nGET /v1/cut HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+                    &last.concat(),
+                ]
+                .concat(),
+            );
+            wait_until("the second answer is cut", || {
+                router.metric("warmpath_responses_cut_total") == 1.0
+            });
+            assert!(client.response("GET").body == [b'w'; WHOLE], "another body");
+            assert!(
+                client.response_or_cut("GET").cut.is_some(),
+                "the cut answer looks whole"
+            );
+        }
     });
 }

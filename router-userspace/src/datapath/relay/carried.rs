@@ -195,10 +195,9 @@ impl Carried {
         if !self.down.is_empty() && at.since(written) > config.client_write {
             return Some(Outcome::ClientLeft);
         }
-        if let Mode::Draining { since, .. } = self.mode
-            && at.since(since) > config.client_write
-        {
-            return Some(Outcome::ClientLeft);
+        if let Mode::Draining { since, .. } = self.mode {
+            // Nothing is read meanwhile: the silence isn't the engine's.
+            return (at.since(since) > config.client_write).then_some(Outcome::ClientLeft);
         }
         if self.down.is_empty() && at.since(self.received_at) > config.stream_idle {
             return Some(Outcome::UpstreamCut(
