@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::kernel::{ClientSlot, UpstreamSlot};
 use crate::net::Conn;
-use crate::types::{BackendId, Progress};
+use crate::types::{BackendId, Micros, Progress};
 
 /// What a flow carries.
 #[derive(Debug)]
@@ -32,6 +32,28 @@ pub struct TunnelTerms {
     pub sent: Arc<Progress>,
 }
 
+/// What is to be done when the first byte of a response's body comes; dropped where none does.
+pub struct FirstByte(Box<dyn FnOnce(Micros) + Send>);
+
+impl FirstByte {
+    /// Calls `act` with the time at which it came.
+    #[must_use]
+    pub fn new(act: impl FnOnce(Micros) + Send + 'static) -> FirstByte {
+        FirstByte(Box::new(act))
+    }
+
+    /// It has come.
+    pub fn came(self, now: Micros) {
+        (self.0)(now);
+    }
+}
+
+impl std::fmt::Debug for FirstByte {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str("FirstByte")
+    }
+}
+
 /// A stream, with everything that it owns.
 ///
 /// `upstream.read_ahead` holds body bytes that were read and not yet written to the client; for a tunnel
@@ -51,6 +73,8 @@ pub struct Flow {
     pub kind: FlowKind,
     /// Set for the tunnels of L4 listeners.
     pub tunnel: Option<TunnelTerms>,
+    /// Set where no byte of the body has come yet. The flow isn't given to the kernel before: nobody would see it.
+    pub first_byte: Option<FirstByte>,
     /// Whether it is a chunked 2xx response, what the kernel path is made for.
     pub chunked: bool,
     /// Whether a FIN from the client ends the flow.

@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod connection;
 mod exchange;
+mod fleet;
 mod memory;
 mod own;
 mod pass;

@@ -14,7 +14,7 @@ use super::trace::Trace;
 use super::upstream::Upstream;
 use super::worker::Worker;
 use crate::backend::{CarriedBy, Charge};
-use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, RelayHandle, dechunk};
+use crate::datapath::{FirstByte, Flow, FlowEnd, FlowKind, Outcome, RelayHandle, dechunk};
 use crate::net::{self, Conn};
 use crate::types::now;
 
@@ -62,6 +62,8 @@ pub(super) struct Pass<'a> {
     pub(super) kind: FlowKind,
     pub(super) charge: &'a Charge,
     pub(super) chunked: bool,
+    /// Set where no byte of the body has come yet.
+    pub(super) first_byte: Option<FirstByte>,
 }
 
 impl Pass<'_> {
@@ -75,6 +77,7 @@ impl Pass<'_> {
             kind,
             charge,
             chunked,
+            first_byte,
         } = self;
         let (done, end) = oneshot::channel();
         let Client {
@@ -103,6 +106,7 @@ impl Pass<'_> {
             client: conn,
             upstream: upstream_conn,
             kind,
+            first_byte,
             tunnel: None,
             chunked,
             client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
@@ -157,6 +161,7 @@ impl Pass<'_> {
                 client: conn,
                 upstream,
                 kind,
+                first_byte,
                 ..
             }) => {
                 worker.shared.metrics.relay_queue_full_total.inc();
@@ -180,6 +185,7 @@ impl Pass<'_> {
                     kind,
                     charge,
                     chunked,
+                    first_byte,
                 }
                 .on_worker()
                 .await
@@ -225,6 +231,7 @@ impl Pass<'_> {
             upstream,
             kind,
             charge,
+            first_byte,
             ..
         } = self;
         let until_close = matches!(kind, FlowKind::Body(framing) if framing.is_until_close());
@@ -236,7 +243,13 @@ impl Pass<'_> {
             match read {
                 Ok(0) if until_close => return (Outcome::Complete, total),
                 Ok(0) => return (Outcome::UpstreamCut("the engine closed inside the body"), total),
-                Ok(count) => charge.backend().note_bytes(count as u64, now()),
+                Ok(count) => {
+                    let at = now();
+                    charge.backend().note_bytes(count as u64, at);
+                    if let Some(first_byte) = first_byte.take() {
+                        first_byte.came(at);
+                    }
+                }
                 Err(_) => {
                     let reason = "the engine's connection broke or fell silent inside the body";
                     return (Outcome::UpstreamCut(reason), total);

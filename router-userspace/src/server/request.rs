@@ -13,11 +13,12 @@ use super::retry::backoff;
 use super::trace::{Trace, unix_ms};
 use super::worker::Worker;
 use crate::backend::{Backend, Charge};
-use crate::policy::{NoBackend, RequestView};
+use crate::datapath::FirstByte;
+use crate::policy::{NoBackend, RequestView, Ticket};
 use crate::prefix::{Api, KeyScanner, PromptKey};
 use crate::proto::http1::{BodyKind, RequestHead, Version};
 use crate::telemetry::{DecisionRecord, OwnError};
-use crate::types::{BackendId, BackendState, now};
+use crate::types::{BackendId, BackendState, Micros, now};
 
 /// A request whose head has been accepted.
 #[derive(Debug)]
@@ -83,7 +84,9 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
                 }
                 drop(held);
                 trace.first_byte(now().since(sent_from));
-                return respond::answer(trace, worker, client, &request, reply, &rest, charge).await;
+                let first_byte = first_byte(worker, tries.ticket.take(), sent_from, reply.head.status);
+                return respond::answer(trace, worker, client, &request, reply, &rest, charge, first_byte)
+                    .await;
             }
             Err(Failure::ClientLeft) => {
                 worker.shared.metrics.clients_left_total.inc();
@@ -132,6 +135,8 @@ struct Tries {
     fresh_only: bool,
     same: Option<BackendId>,
     last_answer: Option<OwnAnswer>,
+    /// The request's place in the policy's book of its backend's work.
+    ticket: Option<Ticket>,
     /// Whether a generation call was repeated although its engine may have begun it.
     repeated: bool,
 }
@@ -157,6 +162,7 @@ impl Tries {
         self.fresh_only = stale;
         self.same = stale.then_some(backend);
         if !stale {
+            self.ticket = None;
             self.failed.push(backend);
         }
     }
@@ -241,7 +247,10 @@ fn choose(
             .collect(),
     });
     match (chosen, decision) {
-        (Some(backend), _) => Ok((backend.charge(), Arc::clone(backend))),
+        (Some(backend), _) => {
+            tries.ticket = worker.on_dispatch(&view, backend.id);
+            Ok((backend.charge(), Arc::clone(backend)))
+        }
         // The backend that failed was the last one: its failure says more than that none is left.
         (None, _) if tries.last_answer.is_some() => Err(tries.last_answer.take().unwrap_or_else(no_backend)),
         (None, Err(NoBackend::AllSaturated)) => Err(OwnAnswer::new(
@@ -257,6 +266,21 @@ fn no_backend() -> OwnAnswer {
         OwnError::NoBackend,
         "no healthy backend; see /backends on the admin address",
     )
+}
+
+/// What the first byte of the answer's body is told to: the policy's book, and the metrics.
+fn first_byte(worker: &Worker, ticket: Option<Ticket>, sent_from: Micros, status: u16) -> FirstByte {
+    let ttft = (200..300)
+        .contains(&status)
+        .then(|| worker.shared.metrics.ttft_seconds.clone());
+    FirstByte::new(move |at| {
+        if let Some(ttft) = ttft {
+            ttft.observe(at.since(sent_from).as_secs_f64());
+        }
+        if let Some(mut ticket) = ticket {
+            ticket.first_token(at);
+        }
+    })
 }
 
 /// Whether an engine's refusal (by config 429 or 503) should be tried on another one.

@@ -11,7 +11,7 @@ use super::request::Request;
 use super::trace::Trace;
 use super::worker::Worker;
 use crate::backend::{CarriedBy, Charge};
-use crate::datapath::{FlowKind, Outcome};
+use crate::datapath::{FirstByte, FlowKind, Outcome};
 use crate::proto::http1::{BodyKind, ResponseForward, ResponseHead, Version, write_response_head};
 use crate::types::now;
 
@@ -72,6 +72,7 @@ pub(super) async fn answer(
     reply: Reply,
     rest: &Rest,
     charge: Charge,
+    first_byte: FirstByte,
 ) -> After {
     let Reply {
         head,
@@ -93,6 +94,12 @@ pub(super) async fn answer(
     let head_length = bytes.len();
     let progress = take_ahead(&mut kind, &mut upstream.conn, &mut bytes);
     let ahead = (bytes.len() - head_length) as u64;
+    let mut first_byte = Some(first_byte);
+    if (ahead > 0 || progress != MessageProgress::More)
+        && let Some(first_byte) = first_byte.take()
+    {
+        first_byte.came(now());
+    }
     if client.link.write(bytes).await.is_err() {
         worker.shared.metrics.clients_left_total.inc();
         return cut(client, plan);
@@ -129,6 +136,7 @@ pub(super) async fn answer(
                 kind,
                 charge: &charge,
                 chunked: plan.chunked,
+                first_byte,
             };
             if plan.unread || (short && !plan.tunnel) {
                 pass.on_worker().await

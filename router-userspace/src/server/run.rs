@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::fleet::keep_fleet;
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
 use super::tcp::TcpService;
@@ -17,7 +18,7 @@ use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
 use crate::datapath::{KernelRelay, Relay, RelayConfig, SchedulingClass};
 use crate::net::{self, RingError};
-use crate::policy::{Member, PolicyConfig, PolicyPlan};
+use crate::policy::{Fleet, Member, PolicyConfig, PolicyPlan};
 use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
 use crate::types::now;
 
@@ -101,6 +102,9 @@ pub fn run(server: Server, mut stop: Stop) -> Result<(), RunError> {
         .build()
         .map_err(RunError::Thread)?;
     runtime.block_on(async {
+        if let Some(fleet) = server.fleet.clone() {
+            tokio::spawn(keep_fleet(fleet, Arc::clone(&server.shared.backends)));
+        }
         // An error means that the sender is gone, which is a stop as well.
         let _ = stop.wait_for(|phase| *phase != StopPhase::Running).await;
         server.stop.send_replace(StopPhase::Drain);
@@ -126,6 +130,8 @@ pub fn run(server: Server, mut stop: Stop) -> Result<(), RunError> {
 /// The threads of a running proxy.
 pub struct Server {
     addrs: Vec<SocketAddr>,
+    /// What the policy knows of the engines' caches, where it goes by that.
+    fleet: Option<Fleet>,
     shared: Arc<Shared>,
     workers: Vec<std::thread::JoinHandle<Result<(), RingError>>>,
     relays: Vec<Relay>,
@@ -204,11 +210,17 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         config,
     });
     let members: Vec<Member<'_>> = shared.backends.members().collect();
-    let plan = PolicyPlan::new(&policy, &members);
+    let (plan, index_task) = PolicyPlan::queued(&policy, &members);
+    if let Some(task) = index_task {
+        // It ends with the last policy and fleet.
+        let index = std::thread::Builder::new().name("index".to_owned());
+        index.spawn(move || task.run()).map_err(RunError::Thread)?;
+    }
     let (stop, stopped) = watch::channel(StopPhase::Running);
     let mut server = Server {
         addrs,
         shared: Arc::clone(&shared),
+        fleet: plan.fleet().cloned(),
         workers: Vec::new(),
         relays: Vec::new(),
         stop,

@@ -21,9 +21,9 @@ use crate::backend::BackendSet;
 use crate::datapath::RelayHandle;
 use crate::datapath::kernel::Kernel;
 use crate::net::{self, Listener};
-use crate::policy::{Decision, NoBackend, Policy, RequestView};
+use crate::policy::{Decision, NoBackend, Policy, RequestView, Ticket};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics, OwnError};
-use crate::types::{BackendSnapshot, BackendState, Rng, now};
+use crate::types::{BackendId, BackendSnapshot, BackendState, Rng, now};
 
 /// Connections over the cap that may linger at the same time, so that what their clients send doesn't reset the
 /// answer away; the ones beyond are closed right behind it.
@@ -135,6 +135,11 @@ impl Worker {
                 .map(|backend| backend.snapshot_at(request.now)),
         );
         self.policy.borrow_mut().pick(request, &snapshots)
+    }
+
+    /// Notes that the request just picked for is about to be sent to `backend`.
+    pub(super) fn on_dispatch(&self, request: &RequestView<'_>, backend: BackendId) -> Option<Ticket> {
+        self.policy.borrow_mut().on_dispatch(request, backend)
     }
 
     /// Ends when the client has left, by the operator's reading of a FIN.

@@ -130,6 +130,8 @@ pub struct Metrics {
     pub responses_cut_total: Counter,
     /// Seconds from a request's last byte to the first byte of its answer.
     pub first_byte_seconds: Histogram,
+    /// Seconds from the choice of a backend to the first byte of a 2xx answer's body.
+    pub ttft_seconds: Histogram,
     /// Seconds from a request's first byte to its end.
     pub request_seconds: Histogram,
     /// Bytes of request bodies held now.
@@ -186,6 +188,7 @@ impl Metrics {
             clients_left_total: Counter::default(),
             responses_cut_total: Counter::default(),
             first_byte_seconds: seconds(),
+            ttft_seconds: seconds(),
             request_seconds: seconds(),
             body_buffer_bytes: Gauge::default(),
             body_waits_total: Counter::default(),
@@ -273,6 +276,11 @@ impl Metrics {
             "first_byte_seconds",
             "Seconds from a request's last byte to the first byte of its answer",
             metrics.first_byte_seconds.clone(),
+        );
+        r.register(
+            "ttft_seconds",
+            "Seconds from the choice of a backend to the first byte of a 2xx answer's body",
+            metrics.ttft_seconds.clone(),
         );
         r.register(
             "request_seconds",

@@ -277,6 +277,9 @@ impl Carried {
 
     /// Passes `buffer[..count]`, as received from the engine, to the client.
     fn pass_down(&mut self, buffer: &mut [u8], count: usize, at: Micros) -> Next {
+        if let Some(first_byte) = self.flow.first_byte.take() {
+            first_byte.came(at);
+        }
         let (length, consumed, progress) = match &mut self.flow.kind {
             FlowKind::Tunnel => (count, count, MessageProgress::More),
             FlowKind::Body(framing) => {

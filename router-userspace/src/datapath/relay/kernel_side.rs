@@ -67,6 +67,8 @@ impl Carried {
     pub(super) fn try_arm(&mut self, relay: u32) -> bool {
         let ready =
             self.mode == Mode::Copy && self.kernel.may_arm && self.down.is_empty() && self.ending.is_none();
+        // The first byte has to be seen here: it is what policies and operators go by.
+        let ready = ready && self.flow.first_byte.is_none();
         if !ready || !self.qualifies() || (self.kernel.spilled && self.client_is_behind()) {
             return false;
         }

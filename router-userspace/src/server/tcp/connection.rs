@@ -120,6 +120,7 @@ async fn carry(
         client,
         upstream,
         kind: FlowKind::Tunnel,
+        first_byte: None,
         tunnel: Some(TunnelTerms {
             idle: service.config.idle,
             sent,
