@@ -86,6 +86,7 @@ pub struct RouterOptions {
     backends: Vec<String>,
     paths: &'static str,
     arguments: Vec<String>,
+    ready: &'static str,
 }
 
 impl RouterOptions {
@@ -100,6 +101,7 @@ impl RouterOptions {
                 .collect(),
             paths: "all",
             arguments: Vec::new(),
+            ready: "listening on http://",
         }
     }
 
@@ -122,6 +124,13 @@ impl RouterOptions {
     pub fn arguments(mut self, arguments: &[&str]) -> RouterOptions {
         self.arguments
             .extend(arguments.iter().map(|&argument| argument.to_owned()));
+        self
+    }
+
+    /// What stands in its log before the address where clients connect, once it listens.
+    #[must_use]
+    pub fn ready(mut self, marker: &'static str) -> RouterOptions {
+        self.ready = marker;
         self
     }
 
@@ -159,7 +168,7 @@ impl RouterOptions {
             address: ([127, 0, 0, 1], 0).into(),
             admin: ([127, 0, 0, 1], 0).into(),
         };
-        let listening = router.log.wait_for("listening on http://");
+        let listening = router.log.wait_for(self.ready);
         let admin = router.log.wait_for("admin on http://");
         if let (Some(listening), Some(admin)) = (listening, admin) {
             let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");

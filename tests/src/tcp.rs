@@ -115,6 +115,22 @@ impl TcpRouter {
     #[must_use]
     #[track_caller]
     pub fn start(datapath: Datapath, text: &str) -> TcpRouter {
+        TcpRouter::with(RouterOptions::new(datapath, &[]).backend("127.0.0.1:9"), text)
+    }
+
+    /// The same without any HTTP backend, and so without an HTTP listener.
+    ///
+    /// # Panics
+    /// Where it doesn't start.
+    #[must_use]
+    #[track_caller]
+    pub fn start_alone(text: &str) -> TcpRouter {
+        let options = RouterOptions::new(Datapath::Copy, &[]);
+        TcpRouter::with(options.ready("listening on "), text)
+    }
+
+    #[track_caller]
+    fn with(options: RouterOptions, text: &str) -> TcpRouter {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("warmpath-test-{}-{number}.toml", std::process::id());
@@ -126,10 +142,7 @@ impl TcpRouter {
         };
         std::fs::write(&file, [text, health].concat()).expect("a file");
         let path = file.to_str().expect("a plain path");
-        let router = RouterOptions::new(datapath, &[])
-            .backend("127.0.0.1:9")
-            .arguments(&["--config", path, "--workers", "2"])
-            .start();
+        let router = options.arguments(&["--config", path, "--workers", "2"]).start();
         TcpRouter { router, file }
     }
 

@@ -62,6 +62,7 @@ impl Control {
         let (phase, stop) = watch::channel(StopPhase::Running);
         let state = Arc::new(AdminState {
             backends: Arc::clone(&parts.backends),
+            tcp: parts.tcp.clone(),
             metrics: Arc::clone(&metrics),
             decisions: parts.decisions,
             policy: parts.policy,

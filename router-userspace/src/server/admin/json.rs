@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::AdminState;
 use super::pages::health_ignored;
 use crate::backend::{Backend, ProbeOutcome};
+use crate::server::tcp::TcpPage;
 use crate::telemetry::DecisionRecord;
 use crate::types::{Micros, now};
 
@@ -15,6 +16,9 @@ struct Backends<'s> {
     policy: &'static str,
     health_ignored: bool,
     backends: Vec<BackendPage<'s>>,
+    /// Absent where there are no L4 listeners.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tcp: Vec<TcpPage<'s>>,
 }
 
 /// One backend, as `/backends` tells it.
@@ -74,6 +78,7 @@ pub(super) fn backends(state: &AdminState) -> String {
             .iter()
             .map(|backend| backend_page(backend))
             .collect(),
+        tcp: state.tcp.iter().map(|service| service.page()).collect(),
     })
 }
 
