@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use router_userspace::datapath::{Flow, FlowEnd, FlowKind, Outcome, Relay, RelayConfig, TunnelTerms};
+use router_userspace::datapath::{
+    Flow, FlowEnd, FlowKind, Outcome, Relay, RelayConfig, RelayPriority, TunnelTerms,
+};
 use router_userspace::net::Conn;
 use router_userspace::telemetry::Metrics;
 use router_userspace::types::{BackendId, Progress, Rng};
@@ -21,6 +23,7 @@ fn relay() -> Relay {
         queue_max: 64,
         stream_idle: DEADLINE,
         client_write: DEADLINE,
+        priority: RelayPriority::Normal,
     };
     Relay::start("relay-test", config, None, Arc::new(Metrics::new())).expect("a relay")
 }

@@ -53,8 +53,17 @@ impl Gate {
 /// # Panics
 /// Where it isn't within [`DEADLINE`]; `what` says what was awaited.
 #[track_caller]
-pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+pub fn wait_until(what: &str, holds: impl FnMut() -> bool) {
+    wait_within(DEADLINE, what, holds);
+}
+
+/// Waits until `holds` is true.
+///
+/// # Panics
+/// Where it isn't within `time`; `what` says what was awaited.
+#[track_caller]
+pub fn wait_within(time: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time;
     while !holds() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         thread::sleep(POLL);

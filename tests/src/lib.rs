@@ -24,21 +24,31 @@
 
 mod binary;
 mod client;
+mod engine;
+mod files;
+pub mod flows;
 mod gate;
+mod log;
 mod message;
 mod metrics;
+mod options;
 mod random;
 mod router;
+mod soak;
 mod tcp;
 mod upstream;
 mod wire;
 
 pub use client::Client;
-pub use gate::{Gate, wait_until};
+pub use engine::Engines;
+pub use files::TempFile;
+pub use gate::{Gate, wait_until, wait_within};
 pub use message::{Body, Framing, Head, Message, chunked};
 pub use metrics::MetricsPage;
+pub use options::{Ended, RouterOptions, run};
 pub use random::Random;
-pub use router::{Datapath, Router, RouterOptions, for_each_datapath};
+pub use router::{Datapath, Router, for_each_datapath, has_kernel, skip};
+pub use soak::{SoakOptions, soak};
 pub use tcp::{TcpBackend, TcpRouter, accept_any, connect_from};
 pub use upstream::{PROBE_ANSWER, Upstream, UpstreamConn};
 pub use wire::{Closed, DEADLINE, Wire};

@@ -1,21 +1,19 @@
 //! A running `warmpath serve`.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::thread;
 
-use crate::binary;
+use crate::files::TempFile;
 use crate::gate::wait_until;
+use crate::log::Log;
 use crate::metrics::MetricsPage;
+use crate::options::{Ended, RouterOptions};
 use crate::upstream::Upstream;
 use crate::wire::DEADLINE;
 
-/// The exit code of `warmpath` where a demanded kernel feature is absent.
-const EXIT_NO_KERNEL: i32 = 69;
-/// Lines of the log that a failing test prints.
-const TAIL_LINES: usize = 40;
 /// Gauges that are 0 while nothing is served.
 const IDLE_AT_ZERO: &[&str] = &[
     "warmpath_backend_in_flight",
@@ -30,6 +28,8 @@ pub enum Datapath {
     Copy,
     /// The kernel.
     Kernel,
+    /// Whatever the router chooses.
+    Auto,
 }
 
 impl Datapath {
@@ -39,6 +39,7 @@ impl Datapath {
         match self {
             Datapath::Copy => "copy",
             Datapath::Kernel => "kernel",
+            Datapath::Auto => "auto",
         }
     }
 }
@@ -51,20 +52,32 @@ impl Datapath {
 pub fn for_each_datapath(test: impl Fn(Datapath)) {
     println!("datapath: copy");
     test(Datapath::Copy);
-    match no_kernel() {
-        None => {
-            println!("datapath: kernel");
-            test(Datapath::Kernel);
-        }
-        Some(why) => {
-            let required = std::env::var("WARMPATH_REQUIRE_KERNEL").is_ok_and(|value| value == "1");
-            assert!(
-                !required,
-                "WARMPATH_REQUIRE_KERNEL=1, but no kernel datapath: {why}"
-            );
-            println!("datapath: kernel skipped: {why}");
-        }
+    if has_kernel() {
+        println!("datapath: kernel");
+        test(Datapath::Kernel);
     }
+}
+
+/// Whether this host has the kernel datapath; says why not.
+///
+/// # Panics
+/// Where it's required and isn't there.
+#[must_use]
+pub fn has_kernel() -> bool {
+    if let Some(why) = no_kernel() {
+        skip(&format!("no kernel datapath: {why}"));
+    }
+    no_kernel().is_none()
+}
+
+/// Says why a test, or a part of it, isn't run here.
+///
+/// # Panics
+/// Where `WARMPATH_REQUIRE_KERNEL=1` asks for everything.
+pub fn skip(why: &str) {
+    let required = std::env::var("WARMPATH_REQUIRE_KERNEL").is_ok_and(|value| value == "1");
+    assert!(!required, "WARMPATH_REQUIRE_KERNEL=1, but {why}");
+    println!("skipped: {why}");
 }
 
 /// Why this host has no kernel datapath; asked once by starting a router that demands it.
@@ -79,119 +92,6 @@ fn no_kernel() -> Option<&'static str> {
     .as_deref()
 }
 
-/// How to start a router.
-#[derive(Clone, Debug)]
-pub struct RouterOptions {
-    datapath: Datapath,
-    backends: Vec<String>,
-    paths: &'static str,
-    arguments: Vec<String>,
-    ready: &'static str,
-}
-
-impl RouterOptions {
-    /// A router before `upstreams`, which passes every path.
-    #[must_use]
-    pub fn new(datapath: Datapath, upstreams: &[&Upstream]) -> RouterOptions {
-        RouterOptions {
-            datapath,
-            backends: upstreams
-                .iter()
-                .map(|upstream| upstream.address().to_string())
-                .collect(),
-            paths: "all",
-            arguments: Vec::new(),
-            ready: "listening on http://",
-        }
-    }
-
-    /// Another backend, by its address.
-    #[must_use]
-    pub fn backend(mut self, address: impl ToString) -> RouterOptions {
-        self.backends.push(address.to_string());
-        self
-    }
-
-    /// Which paths pass: `all` or `inference`.
-    #[must_use]
-    pub fn paths(mut self, paths: &'static str) -> RouterOptions {
-        self.paths = paths;
-        self
-    }
-
-    /// More words of the command line.
-    #[must_use]
-    pub fn arguments(mut self, arguments: &[&str]) -> RouterOptions {
-        self.arguments
-            .extend(arguments.iter().map(|&argument| argument.to_owned()));
-        self
-    }
-
-    /// What stands in its log before the address where clients connect, once it listens.
-    #[must_use]
-    pub fn ready(mut self, marker: &'static str) -> RouterOptions {
-        self.ready = marker;
-        self
-    }
-
-    /// Starts it and waits until it listens.
-    ///
-    /// # Panics
-    /// Where it doesn't.
-    #[must_use]
-    #[track_caller]
-    pub fn start(self) -> Router {
-        self.launch()
-            .unwrap_or_else(|why| panic!("no kernel datapath: {why}; use for_each_datapath"))
-    }
-
-    /// Starts it. The error is why the host has no kernel datapath.
-    #[track_caller]
-    fn launch(self) -> Result<Router, String> {
-        let mut command = Command::new(binary::warmpath());
-        command.args(["serve", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]);
-        command.args(["--datapath", self.datapath.name(), "--paths", self.paths]);
-        for backend in &self.backends {
-            command.args(["--backend", &format!("http://{backend}")]);
-        }
-        command.args(&self.arguments);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = command.spawn().expect("warmpath starts");
-        let log = Log::follow(&mut child);
-        let mut router = Router {
-            child,
-            log,
-            datapath: self.datapath,
-            address: ([127, 0, 0, 1], 0).into(),
-            admin: ([127, 0, 0, 1], 0).into(),
-        };
-        let listening = router.log.wait_for(self.ready);
-        let admin = router.log.wait_for("admin on http://");
-        if let (Some(listening), Some(admin)) = (listening, admin) {
-            let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");
-            (router.address, router.admin) = (address(&listening), address(&admin));
-            return Ok(router);
-        }
-        let status = router.child.wait().expect("a status");
-        assert_eq!(
-            status.code(),
-            Some(EXIT_NO_KERNEL),
-            "warmpath ended:\n{}",
-            router.log.tail()
-        );
-        Err(router
-            .log
-            .tail()
-            .lines()
-            .last()
-            .unwrap_or("no reason given")
-            .to_owned())
-    }
-}
-
 /// A running router, killed on drop. A failing test prints the end of its log.
 #[derive(Debug)]
 pub struct Router {
@@ -200,6 +100,7 @@ pub struct Router {
     datapath: Datapath,
     address: SocketAddr,
     admin: SocketAddr,
+    _config: Option<TempFile>,
 }
 
 impl Router {
@@ -211,6 +112,49 @@ impl Router {
     #[track_caller]
     pub fn start(datapath: Datapath, upstreams: &[&Upstream]) -> Router {
         RouterOptions::new(datapath, upstreams).start()
+    }
+
+    /// Starts a command that listens.
+    #[track_caller]
+    pub(crate) fn spawn(datapath: Datapath, mut command: Command, config: Option<TempFile>) -> Router {
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let log = Log::follow(child.stderr.take().expect("is piped"));
+        Router {
+            child,
+            log,
+            datapath,
+            address: ([127, 0, 0, 1], 0).into(),
+            admin: ([127, 0, 0, 1], 0).into(),
+            _config: config,
+        }
+    }
+
+    /// Waits until it listens, which its log says by `ready` before the address; false where it ended.
+    #[track_caller]
+    pub(crate) fn listens(&mut self, ready: &str) -> bool {
+        let listening = self.log.wait_for(ready);
+        let admin = self.log.wait_for("admin on http://");
+        let (Some(listening), Some(admin)) = (listening, admin) else {
+            return false;
+        };
+        let address = |url: &str| url.trim_end_matches('/').parse().expect("an address");
+        (self.address, self.admin) = (address(&listening), address(&admin));
+        true
+    }
+
+    /// Waits until it ends, with all of its log.
+    #[track_caller]
+    pub(crate) fn end(mut self) -> Ended {
+        let code = self.wait_exit();
+        self.log.wait_for_end();
+        Ended {
+            code,
+            log: self.log.text(),
+        }
     }
 
     /// Where clients connect.
@@ -229,6 +173,52 @@ impl Router {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Panics
+    /// Where it's gone.
+    #[track_caller]
+    pub fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).expect("a pid");
+        // SAFETY: no pointers; the child isn't reaped, so that the pid is still its own.
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0, "the router is gone");
+    }
+
+    /// Waits until it ends; gives its exit code, None where a signal ended it.
+    ///
+    /// # Panics
+    /// Where it doesn't end.
+    #[track_caller]
+    pub fn wait_exit(&mut self) -> Option<i32> {
+        let mut status = None;
+        wait_until("the router ends", || {
+            status = self.child.try_wait().expect("a status");
+            status.is_some()
+        });
+        status.and_then(|status| status.code())
+    }
+
+    /// An admin page as JSON.
+    ///
+    /// # Panics
+    /// Where it can't be had or isn't JSON.
+    #[must_use]
+    #[track_caller]
+    pub fn json(&self, path: &str) -> serde_json::Value {
+        serde_json::from_str(&self.admin_get(path)).expect("JSON")
+    }
+
+    /// A gauge or counter's sum, 0 where nothing was counted under it yet.
+    ///
+    /// # Panics
+    /// Where the page can't be had.
+    #[must_use]
+    #[track_caller]
+    pub fn count(&self, name: &str, label: &str) -> f64 {
+        self.metrics().sum(name, label).unwrap_or(0.0)
     }
 
     /// Its metrics page.
@@ -305,7 +295,7 @@ impl Router {
     /// Where it carried less, or nothing was streamed.
     #[track_caller]
     pub fn assert_carried(&self, share: f64) {
-        if self.datapath == Datapath::Copy {
+        if self.datapath != Datapath::Kernel {
             return;
         }
         let page = self.metrics();
@@ -332,72 +322,5 @@ impl Drop for Router {
         if thread::panicking() {
             eprintln!("--- warmpath serve\n{}", self.log.tail());
         }
-    }
-}
-
-/// The log of a child, followed by a thread.
-#[derive(Clone, Debug, Default)]
-struct Log {
-    inner: Arc<(Mutex<Lines>, Condvar)>,
-}
-
-#[derive(Debug, Default)]
-struct Lines {
-    lines: Vec<String>,
-    ended: bool,
-}
-
-impl Log {
-    fn follow(child: &mut Child) -> Log {
-        let log = Log::default();
-        let stderr = child.stderr.take().expect("is piped");
-        let writer = log.clone();
-        thread::spawn(move || {
-            let (lines, changed) = &*writer.inner;
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                lines
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .lines
-                    .push(line);
-                changed.notify_all();
-            }
-            lines.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
-            changed.notify_all();
-        });
-        log
-    }
-
-    /// What follows `marker` in the first line that has it, up to a blank. None where the log ended.
-    #[track_caller]
-    fn wait_for(&self, marker: &str) -> Option<String> {
-        let found = |lines: &Lines| {
-            let rest = lines.lines.iter().find_map(|line| line.split_once(marker))?.1;
-            Some(rest.split_whitespace().next().unwrap_or_default().to_owned())
-        };
-        let (lines, changed) = &*self.inner;
-        let guard = lines.lock().unwrap_or_else(PoisonError::into_inner);
-        let (guard, timeout) = changed
-            .wait_timeout_while(guard, DEADLINE, |lines| !lines.ended && found(lines).is_none())
-            .unwrap_or_else(PoisonError::into_inner);
-        let result = found(&guard);
-        drop(guard);
-        assert!(!timeout.timed_out(), "no {marker:?} in\n{}", self.tail());
-        result
-    }
-
-    fn text(&self) -> String {
-        let (lines, _) = &*self.inner;
-        lines
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .lines
-            .join("\n")
-    }
-
-    fn tail(&self) -> String {
-        let text = self.text();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 }

@@ -29,17 +29,18 @@ pub(crate) fn get(base: &str, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// The sum of a metric's samples on `page` whose labels hold `label` (`path="kernel"`; empty: all).
-pub(crate) fn sum(page: &str, name: &str, label: &str) -> f64 {
+/// The sum of a metric's samples on `page` whose labels hold each of `labels` (`path="kernel"`).
+pub(crate) fn sum(page: &str, name: &str, labels: &[&str]) -> f64 {
     page.lines()
         .filter_map(|line| {
             let rest = line.strip_prefix(name)?;
-            let (labels, value) = match rest.strip_prefix('{') {
+            let (its_labels, value) = match rest.strip_prefix('{') {
                 Some(rest) => rest.rsplit_once('}')?,
                 None => ("", rest.strip_prefix(' ')?),
             };
             let value = value.split_whitespace().next()?;
-            labels.contains(label).then(|| value.parse::<f64>().ok())?
+            let has_all = labels.iter().all(|label| its_labels.contains(label));
+            has_all.then(|| value.parse::<f64>().ok())?
         })
         .sum()
 }
@@ -56,9 +57,12 @@ mod tests {
 
     #[test]
     fn samples_are_summed_by_label() {
-        assert_eq!(sum(PAGE, "warmpath_flow_bytes_total", "path=\"kernel\""), 950.0);
-        assert_eq!(sum(PAGE, "warmpath_flow_bytes_total", ""), 1000.0);
-        assert_eq!(sum(PAGE, "warmpath_connections", ""), 3.0);
-        assert_eq!(sum(PAGE, "warmpath_flows", ""), 0.0);
+        assert_eq!(
+            sum(PAGE, "warmpath_flow_bytes_total", &["path=\"kernel\""]),
+            950.0
+        );
+        assert_eq!(sum(PAGE, "warmpath_flow_bytes_total", &[]), 1000.0);
+        assert_eq!(sum(PAGE, "warmpath_connections", &[]), 3.0);
+        assert_eq!(sum(PAGE, "warmpath_flows", &[]), 0.0);
     }
 }

@@ -100,9 +100,10 @@ fn start(config: Config) -> Result<(), Failure> {
         .collect();
     let metrics = Metrics::new();
     let decisions = Arc::new(DecisionLog::default());
-    let control = Control::start(Parts {
+    let control = Control::prepare(Parts {
         admin: config.admin,
         health: config.health,
+        load: config.load,
         backends: Arc::clone(&backends),
         metrics,
         decisions: Arc::clone(&decisions),
@@ -119,7 +120,9 @@ fn start(config: Config) -> Result<(), Failure> {
         access_log,
         tcp,
     };
-    let done = server::run(config.server, parts, stop);
+    let server = server::start(config.server, parts)?;
+    let control = control.start()?;
+    let done = server::run(server, stop);
     control.finish();
     done.map_err(Failure::from)
 }

@@ -11,4 +11,4 @@ mod relay;
 
 pub use flow::{Flow, FlowEnd, FlowKind, Outcome, TunnelTerms};
 pub(crate) use relay::dechunk;
-pub use relay::{KernelRelay, Relay, RelayConfig, RelayHandle};
+pub use relay::{KernelRelay, Relay, RelayConfig, RelayHandle, RelayPriority, SchedulingClass};

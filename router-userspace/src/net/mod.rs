@@ -17,6 +17,6 @@ pub use departure::Departure;
 pub use listen::{Listener, bind_listeners};
 pub use ring::{IoFailure, RingError, RingStream, connect, run_ring};
 pub use socket::{
-    Idle, acked_bytes, local_addr, peek_idle, raise_file_limit, reset_on_close, send_now, shutdown,
-    tune_tunnel, tune_upstream,
+    Idle, acked_bytes, fin_on_close, local_addr, peek_idle, raise_file_limit, reset_on_close, send_now,
+    send_parts_now, shutdown, tune_tunnel, tune_upstream,
 };

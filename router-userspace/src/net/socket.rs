@@ -70,6 +70,11 @@ pub fn reset_on_close(fd: &impl AsFd) {
     let _ = SockRef::from(fd).set_linger(Some(Duration::ZERO));
 }
 
+/// Takes [`reset_on_close`] back.
+pub fn fin_on_close(fd: &impl AsFd) {
+    let _ = SockRef::from(fd).set_linger(None);
+}
+
 /// What an idle connection has to say for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Idle {
@@ -105,6 +110,15 @@ pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
         )
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Like [`send_now`] for parts that lie apart.
+///
+/// # Errors
+/// As [`send_now`].
+pub fn send_parts_now(fd: &impl AsFd, parts: &[&[u8]]) -> io::Result<usize> {
+    let slices: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+    SockRef::from(fd).send_vectored_with_flags(&slices, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
 /// Bytes that the peer's kernel has acknowledged in the connection's life (`tcpi_bytes_acked`).

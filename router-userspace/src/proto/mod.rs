@@ -1,5 +1,6 @@
 //! Parsers: plain functions over bytes, without a runtime.
 
+pub mod engine_metrics;
 pub mod http1;
 pub mod json;
 pub mod proxy_protocol;

@@ -30,7 +30,7 @@ pub(super) struct MemoryFull;
 
 impl BodyMemory {
     pub(super) fn new(total_bytes: usize, metrics: Arc<Metrics>) -> BodyMemory {
-        let pages = (total_bytes / PAGE_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        let pages = total_bytes.div_ceil(PAGE_BYTES).clamp(1, Semaphore::MAX_PERMITS);
         BodyMemory {
             pages: Arc::new(Semaphore::new(pages)),
             metrics,

@@ -12,6 +12,7 @@ mod connection;
 mod exchange;
 mod memory;
 mod own;
+mod pass;
 mod paths;
 mod request;
 mod respond;
@@ -27,5 +28,5 @@ pub use admin::{
     AdminToken, AdminTokenError, Guard, Scope, bind_admin, listen_reason, serve_admin,
 };
 pub use config::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, ServerConfig, Timeouts};
-pub use run::{RunError, Running, Stop, StopPhase, run};
+pub use run::{RunError, Running, Server, Stop, StopPhase, run, start};
 pub use tcp::{IpRange, ProxyHeader, TCP_BACKENDS_MAX, TcpConfig, TcpHash, TcpService, register_tcp_metrics};

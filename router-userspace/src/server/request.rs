@@ -17,7 +17,7 @@ use crate::policy::{NoBackend, RequestView};
 use crate::prefix::{Api, KeyScanner, PromptKey};
 use crate::proto::http1::{BodyKind, RequestHead, Version};
 use crate::telemetry::{DecisionRecord, OwnError};
-use crate::types::{BackendId, now};
+use crate::types::{BackendId, BackendState, now};
 
 /// A request whose head has been accepted.
 #[derive(Debug)]
@@ -52,7 +52,10 @@ impl Request {
 pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client, request: Request) -> After {
     let (held, mut rest, key) = match hold_body(worker, &mut client, &request).await {
         Ok(body) => body,
-        Err(BodyError::ClientLeft) => return After::Gone,
+        Err(BodyError::ClientLeft) => {
+            worker.shared.metrics.clients_left_total.inc();
+            return After::Gone;
+        }
         Err(BodyError::Refused(answer)) => {
             return refuse(trace, worker, client, &answer, Some(&request.head)).await;
         }
@@ -72,7 +75,9 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
         };
         match exchange.run(&mut client, &mut rest, tries.fresh_only).await {
             Ok(reply) => {
-                if may_try_elsewhere(worker, &held, &reply, &tries) {
+                if may_try_elsewhere(worker, &held, &reply, &tries, backend.id) {
+                    // Passed on or not, health has to know what it answered.
+                    backend.count_answer(reply.head.status);
                     tries.fail(backend.id, false);
                     continue;
                 }
@@ -108,7 +113,7 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
                 worker.shared.metrics.retries_total.inc();
                 if !stale {
                     let wait = backoff(tries.count + 1, &mut worker.rng.borrow_mut());
-                    if !wait_for_client(&client, wait).await {
+                    if !wait_for_client(worker, &client, wait).await {
                         worker.shared.metrics.clients_left_total.inc();
                         return After::Gone;
                     }
@@ -255,9 +260,13 @@ fn no_backend() -> OwnAnswer {
 }
 
 /// Whether an engine's refusal (by config 429 or 503) should be tried on another one.
-fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries) -> bool {
+fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries, from: BackendId) -> bool {
     let shared = &worker.shared;
-    let others = shared.backends.backends.len() > tries.failed.len() + 1;
+    // Without another that could take it, the engine's own words are the best answer there is.
+    let others = shared.backends.backends.iter().any(|backend| {
+        let fit = backend.state() == BackendState::Healthy && !backend.snapshot().saturated();
+        fit && backend.id != from && !tries.failed.contains(&backend.id)
+    });
     if !shared.config.retry.statuses.contains(&reply.head.status) || !held.complete() || !others {
         return false;
     }
@@ -293,9 +302,9 @@ async fn own_answer(
 }
 
 /// Waits; `false` = the client left meanwhile.
-async fn wait_for_client(client: &Client, wait: Duration) -> bool {
+async fn wait_for_client(worker: &Worker, client: &Client, wait: Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(wait) => true,
-        () = client.link.departure.wait() => false,
+        () = worker.client_leaves(&client.link) => false,
     }
 }

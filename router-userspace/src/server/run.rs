@@ -15,10 +15,10 @@ use super::worker::{Door, Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
-use crate::datapath::{KernelRelay, Relay, RelayConfig};
+use crate::datapath::{KernelRelay, Relay, RelayConfig, SchedulingClass};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
-use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
 use crate::types::now;
 
 /// Descriptors for other things than requests: listeners, rings, logs, the control thread.
@@ -81,12 +81,18 @@ pub struct Running {
     pub tcp: Vec<Arc<TcpService>>,
 }
 
-/// Serves `config.listen` by threads of its own; blocks until `stop` says so and the last request has ended.
+/// Blocks until `stop` says so and the last request has ended.
 ///
 /// # Errors
-/// [`RunError`] where serving can't begin; then nothing is left running.
-pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), RunError> {
-    let server = start(config, parts)?;
+/// [`RunError`] where the clock of the drain can't be had.
+pub fn run(server: Server, mut stop: Stop) -> Result<(), RunError> {
+    let word = if server.shared.kernel.is_some() {
+        "the kernel"
+    } else {
+        "copy"
+    };
+    let datapath = server.shared.config.datapath.as_str();
+    tracing::info!("streams go by {word} (datapath = \"{datapath}\")");
     for addr in &server.addrs {
         tracing::info!("listening on http://{addr}");
     }
@@ -118,12 +124,18 @@ pub fn run(config: ServerConfig, parts: Running, mut stop: Stop) -> Result<(), R
 }
 
 /// The threads of a running proxy.
-struct Server {
+pub struct Server {
     addrs: Vec<SocketAddr>,
     shared: Arc<Shared>,
     workers: Vec<std::thread::JoinHandle<Result<(), RingError>>>,
     relays: Vec<Relay>,
     stop: watch::Sender<StopPhase>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Server({:?})", self.addrs)
+    }
 }
 
 impl Server {
@@ -140,8 +152,12 @@ impl Server {
     }
 }
 
-/// Starts workers and relays.
-fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
+/// Serves `config.listen` by threads of its own: workers and relays. Says nothing, so that a start which fails is
+/// one line.
+///
+/// # Errors
+/// [`RunError`] where serving can't begin.
+pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     let Running {
         backends,
         policy,
@@ -152,7 +168,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
-    let kernel = load_kernel(&config, &metrics)?;
+    let kernel = load_kernel(&config, &metrics, &backends)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
     let mut listeners = Listeners((0..count).map(|_| Vec::new()).collect());
@@ -171,6 +187,7 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         queue_max: config.limits.relay_queue_max,
         stream_idle: config.timeouts.stream_idle,
         client_write: config.timeouts.client_write,
+        priority: config.relay_priority,
     };
     let shared = Arc::new(Shared {
         body_memory: BodyMemory::new(config.limits.body_buffers_total_bytes, Arc::clone(&metrics)),
@@ -218,6 +235,13 @@ fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
             .spawn(run);
         server.workers.push(thread.map_err(RunError::Thread)?);
     }
+    if let Some(relay) = server.relays.first() {
+        tracing::info!(
+            "relays run {} (relay_priority = \"{}\")",
+            scheduling_words(relay.class()),
+            shared.config.relay_priority.as_str()
+        );
+    }
     Ok(server)
 }
 
@@ -238,10 +262,15 @@ impl Listeners {
 }
 
 /// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
-fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+fn load_kernel(
+    config: &ServerConfig,
+    metrics: &Metrics,
+    backends: &Arc<BackendSet>,
+) -> Result<Option<Kernel>, RunError> {
     let limits = kernel::Limits {
         flow_bytes_max: config.limits.kernel_flow_bytes_max,
         total_bytes_max: config.limits.kernel_flows_bytes_max,
+        events_bytes: config.limits.kernel_events_bytes,
     };
     let kernel = match config.datapath {
         DatapathMode::Kernel => {
@@ -250,11 +279,18 @@ fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel
         }
         DatapathMode::Auto | DatapathMode::Copy => None,
     };
-    let word = if kernel.is_some() { "the kernel" } else { "copy" };
-    tracing::info!(
-        "streams go by {word} (datapath = \"{}\")",
-        config.datapath.as_str()
-    );
+    if let Some(kernel) = kernel.clone() {
+        let backends = Arc::clone(backends);
+        metrics.kernel.set(move || KernelFigures {
+            connections: kernel.connections(),
+            in_flight: backends
+                .backends
+                .iter()
+                .map(|backend| u64::from(kernel.in_flight(backend.id)))
+                .sum(),
+            counters: kernel.counters(),
+        });
+    }
     metrics.kernel_loaded.set(i64::from(kernel.is_some()));
     Ok(kernel)
 }
@@ -266,6 +302,14 @@ fn kernel_relay(kernel: Option<&Kernel>, index: usize) -> Option<KernelRelay> {
         kernel: kernel.clone(),
         relay,
     })
+}
+
+fn scheduling_words(class: SchedulingClass) -> &'static str {
+    match class {
+        SchedulingClass::Fifo => "under SCHED_FIFO 1",
+        SchedulingClass::Slice => "among the ordinary threads, with slices of 100 µs",
+        SchedulingClass::Normal => "among the ordinary threads",
+    }
 }
 
 /// The configured number, or one a core.

@@ -1,6 +1,7 @@
 //! One worker: what its connections share, and its accept loop.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -19,12 +20,13 @@ use super::{HalfClose, ServerConfig, Stop, StopPhase};
 use crate::backend::BackendSet;
 use crate::datapath::RelayHandle;
 use crate::datapath::kernel::Kernel;
-use crate::net::Listener;
+use crate::net::{self, Listener};
 use crate::policy::{Decision, NoBackend, Policy, RequestView};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics, OwnError};
 use crate::types::{BackendSnapshot, BackendState, Rng, now};
 
-/// Connections over the cap that may be told so at the same time; the ones beyond are closed without a word.
+/// Connections over the cap that may linger at the same time, so that what their clients send doesn't reset the
+/// answer away; the ones beyond are closed right behind it.
 const REFUSALS_MAX: usize = 64;
 /// How often idle upstream connections are looked through.
 const EXPIRE_INTERVAL: Duration = Duration::from_millis(500);
@@ -130,7 +132,7 @@ impl Worker {
                 .backends
                 .backends
                 .iter()
-                .map(|backend| backend.snapshot()),
+                .map(|backend| backend.snapshot_at(request.now)),
         );
         self.policy.borrow_mut().pick(request, &snapshots)
     }
@@ -141,6 +143,10 @@ impl Worker {
             HalfClose::Abort => link.departure.wait().await,
             // The first failing write tells.
             HalfClose::Serve => std::future::pending().await,
+        }
+        if link.ring.gave_up() {
+            // It is still there, and is about to be told that it took too long.
+            std::future::pending().await
         }
     }
 
@@ -161,7 +167,7 @@ impl Worker {
     /// Counts a connection, and gives it a place while there's one under the cap.
     pub(super) fn seat(&self) -> Option<Seat> {
         let shared = &self.shared;
-        shared.metrics.connections_total.inc();
+        shared.metrics.connections_accepted_total.inc();
         let taken = shared.connections.fetch_add(1, Ordering::Relaxed);
         shared.metrics.connections.inc();
         let seat = Seat(Arc::clone(shared));
@@ -188,15 +194,37 @@ impl Worker {
             return;
         }
         shared.metrics.connections_refused_total.inc();
-        if shared.refusals.fetch_add(1, Ordering::Relaxed) < REFUSALS_MAX {
-            let worker = Rc::clone(self);
-            tokio_task(async move {
-                refuse(&worker.shared, client).await;
-                worker.shared.refusals.fetch_sub(1, Ordering::Relaxed);
-            });
-        } else {
-            shared.refusals.fetch_sub(1, Ordering::Relaxed);
+        if refuse(shared, &client).is_err() {
+            return;
         }
+        let refusal = Refusal::new(shared);
+        if refusal.number < REFUSALS_MAX {
+            tokio_task(async move {
+                client.linger().await;
+                drop(refusal);
+            });
+        }
+    }
+}
+
+/// A refused connection that lingers.
+struct Refusal {
+    shared: Arc<Shared>,
+    number: usize,
+}
+
+impl Refusal {
+    fn new(shared: &Arc<Shared>) -> Refusal {
+        Refusal {
+            number: shared.refusals.fetch_add(1, Ordering::Relaxed),
+            shared: Arc::clone(shared),
+        }
+    }
+}
+
+impl Drop for Refusal {
+    fn drop(&mut self) {
+        self.shared.refusals.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -205,7 +233,8 @@ fn tokio_task(future: impl Future<Output = ()> + 'static) {
     drop(tokio::task::spawn_local(future));
 }
 
-async fn refuse(shared: &Shared, client: Client) {
+/// Tells a client that there's no room; the socket of a new connection takes so few bytes at once.
+fn refuse(shared: &Shared, client: &Client) -> io::Result<()> {
     let message = format!(
         "the router holds {} client connections, its limit (limits.connections_max); try again",
         shared.connections_max
@@ -213,9 +242,8 @@ async fn refuse(shared: &Shared, client: Client) {
     let answer = OwnAnswer::new(OwnError::Overloaded, message);
     shared.metrics.count_own_error(answer.error);
     shared.metrics.count_response(answer.status);
-    if client.link.write(answer.encode(b"", false, true)).await.is_ok() {
-        client.linger().await;
-    }
+    net::send_now(client.conn.raw_fd(), &answer.encode(b"", false, true))?;
+    Ok(())
 }
 
 impl Door {

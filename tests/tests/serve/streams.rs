@@ -186,7 +186,11 @@ fn a_hundred_streams_at_once_each_get_their_own_bytes() {
 
 /// `len` bytes in which no two windows are equal: 8-byte counters.
 fn numbered(len: usize) -> Vec<u8> {
-    (0..len as u64 / 8).flat_map(u64::to_le_bytes).collect()
+    let mut bytes = Vec::with_capacity(len);
+    for counter in 0..len as u64 / 8 {
+        bytes.extend_from_slice(&counter.to_le_bytes());
+    }
+    bytes
 }
 
 #[test]

@@ -237,7 +237,7 @@ impl Demo {
                 bench.tail()
             );
             if let Ok(page) = metrics::get(&stack.admin, "/metrics") {
-                let answered = metrics::sum(&page, "warmpath_responses_total", "") as u64;
+                let answered = metrics::sum(&page, "warmpath_responses_total", &[]) as u64;
                 self.bar.set_position(done_before + answered.min(self.requests));
             }
             thread::sleep(POLL);

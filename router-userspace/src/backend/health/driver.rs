@@ -7,27 +7,25 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::fetch::{Fetch, FetchError};
 use super::machine::{Health, Observation, Task, Verdict};
 use super::probes::ProbeOutcome;
-use super::tokens::token_sum;
 use super::{HealthConfig, ProbeKind};
+use crate::backend::fetch::{Fetch, FetchError, METRICS_BODY_BYTES_MAX};
 use crate::backend::{Backend, BackendSet};
+use crate::proto::engine_metrics::parse_engine_metrics;
 use crate::types::{BackendState, now};
 
 /// How often the counts of the workers are looked at.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes read of the answer to a probe; the status alone decides.
 const PROBE_BODY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a metrics page; a larger one counts as none.
-const METRICS_BODY_BYTES_MAX: usize = 4 << 20;
 
 /// What a probe by connection alone counts as.
 const CONNECTED: u16 = 200;
 
 enum Report {
     Probed(usize, ProbeOutcome),
-    Tokens(usize, Option<f64>),
+    Tokens(usize, Option<u64>),
 }
 
 /// Probes the backends of `set` and keeps their states; never returns while it is enabled.
@@ -100,7 +98,7 @@ fn begin(reports: &mut JoinSet<Report>, set: &BackendSet, config: &HealthConfig,
     if config.probe == ProbeKind::Connect {
         if let Task::Probe(index) = task {
             reports.spawn(async move {
-                let connected = fetch.connect().await;
+                let connected = fetch.reach().await;
                 Report::Probed(index, outcome(connected.map(|_| CONNECTED)))
             });
         }
@@ -113,7 +111,10 @@ fn begin(reports: &mut JoinSet<Report>, set: &BackendSet, config: &HealthConfig,
             Task::ReadTokens(index) => {
                 let page = page.ok().filter(|page| page.status == 200);
                 let body = page.and_then(|page| page.body);
-                Report::Tokens(index, body.and_then(|body| token_sum(&body)))
+                Report::Tokens(
+                    index,
+                    body.and_then(|body| parse_engine_metrics(&body).tokens_total()),
+                )
             }
         }
     });

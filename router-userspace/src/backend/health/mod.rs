@@ -6,12 +6,10 @@ mod config;
 mod driver;
 mod ejection;
 mod errors;
-mod fetch;
 mod gaps;
 mod machine;
 mod probes;
 mod stall;
-mod tokens;
 
 pub use config::{HealthConfig, ProbeKind};
 pub use driver::{SAMPLE_INTERVAL, watch_health};

@@ -7,12 +7,15 @@ use std::time::Duration;
 use super::fault::{Complaint, Fault, Origin};
 use super::section::Reading;
 use super::{Config, Flags};
+use crate::backend::{LoadConfig, REPORT_AGE_MAX};
 use crate::server::AdminToken;
 
 type Found = (bool, String, Option<String>, String, &'static str);
 
 /// uvicorn, which serves most engines, closes an idle connection at this age.
 const ENGINE_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A metrics page costs an engine about a millisecond of the thread that also serves its requests.
+const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// Checks settings against each other, reads the admin token and fills in what is derived; returns warnings.
 pub(super) fn whole(reading: &mut Reading, config: &mut Config, flags: &Flags) -> Vec<Fault> {
@@ -233,9 +236,24 @@ impl Check<'_> {
                 remedy,
             );
         }
+        self.load_interval(&config.load);
         if !health.enabled && config.backends.len() > 1 {
             let reason = "a dead engine keeps getting requests";
             self.warn("health.enabled", Some("false".to_owned()), reason, "");
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Reports older than [`REPORT_AGE_MAX`] count as none, so they have to come faster than they age.
+    fn load_interval(&mut self, load: &LoadConfig) {
+        let value = Some(format!("\"{}ms\"", load.interval.as_millis()));
+        if load.interval < LOAD_INTERVAL_MIN {
+            let remedy = "write \"50ms\" or more";
+            self.fault("load.interval", value, "engines would do little else", remedy);
+        } else if load.enabled && load.interval >= REPORT_AGE_MAX {
+            let reason = "reports older than 1 s count as unknown, so that most of the time none would count";
+            self.warn("load.interval", value, reason, "keep it well below 1s");
         }
     }
 }

@@ -24,7 +24,7 @@ pub use endpoint::{Resolve, resolve_by_system};
 pub use fault::{Fault, Origin};
 pub use flags::Flags;
 
-use crate::backend::{BackendConfig, HealthConfig};
+use crate::backend::{BackendConfig, HealthConfig, LoadConfig};
 use crate::policy::PolicyConfig;
 use crate::server::{AdminToken, ServerConfig, TcpConfig};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
@@ -52,6 +52,8 @@ pub struct Config {
     pub policy: PolicyConfig,
     /// When one is unfit.
     pub health: HealthConfig,
+    /// How the engines' own load is read.
+    pub load: LoadConfig,
     /// The admin listeners.
     pub admin: AdminSettings,
     /// The log.
@@ -90,6 +92,7 @@ impl Default for Config {
             tcp: Vec::new(),
             policy: PolicyConfig::default(),
             health: HealthConfig::default(),
+            load: LoadConfig::default(),
             admin: AdminSettings {
                 listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
                 metrics: None,

@@ -79,6 +79,10 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         generation = "yes"
         [health]
         path = "health"
+        [load]
+        interval = "20ms"
+        timeout = "off"
+        every = "1s"
     "#;
     let expected = [
         r#"warmpath.toml: listen = ["127.0.0.1", "0.0.0.0:8080"]: port missing; write 127.0.0.1:8080"#,
@@ -101,6 +105,9 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         r"warmpath.toml: retry.statuses = [200]: not a list of statuses from 400 to 599; write [429, 503] or []",
         r#"warmpath.toml: retry.generation = "yes": neither true nor false; write true or false, without quotes"#,
         r#"warmpath.toml: health.path = "health": not a path; write it with a leading / and without spaces"#,
+        r#"warmpath.toml: load.timeout = "off": can't be off; write a number and a unit, such as "250ms", "10s", "5m" or "1h""#,
+        r#"warmpath.toml: load.every = "1s": unknown key; remove it; `warmpath check --example` prints every key"#,
+        r#"warmpath.toml: load.interval = "20ms": engines would do little else; write "50ms" or more"#,
     ];
     assert_eq!(faults(text), expected);
 }
@@ -161,15 +168,18 @@ fn odd_settings_are_warned_of() {
         name = "again"
         [timeouts]
         upstream_idle = "6s"
+        [load]
+        interval = "1s"
     "#;
     let loaded = read_text(text).expect("good");
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!(
         warnings[0].contains("the same address as backend[0]"),
         "{warnings:?}"
     );
     assert!(warnings[1].contains("timeouts.upstream_idle"), "{warnings:?}");
+    assert!(warnings[2].contains("load.interval"), "{warnings:?}");
 }
 
 #[test]

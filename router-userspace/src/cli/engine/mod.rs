@@ -68,8 +68,13 @@ pub struct EngineArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub output_tokens: u32,
     /// A fault from the start, as POST /fault takes it; "engine" chooses one, else all; may be repeated.
-    #[arg(long, value_name = "JSON")]
+    #[arg(long, value_name = "JSON", value_parser = fault_json)]
     pub fault: Vec<String>,
+}
+
+/// A fault that parses, kept as its text.
+fn fault_json(text: &str) -> Result<String, String> {
+    Fault::parse(text.as_bytes()).map(|_| text.to_owned())
 }
 
 /// A number above 0 and below a million.
@@ -183,5 +188,7 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
+#[cfg(test)]
+mod load_tests;
 #[cfg(test)]
 mod tests;

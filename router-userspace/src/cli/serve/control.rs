@@ -1,4 +1,4 @@
-//! The control thread: signals, health and the admin pages, on an ordinary tokio runtime beside the workers.
+//! The control thread: signals, health, the engines' load and the admin pages, on an ordinary tokio runtime beside the workers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -6,10 +6,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use prometheus_client::metrics::info::Info;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig, ProbeKind, register_metrics, watch_health};
+use crate::backend::{
+    BackendSet, HealthConfig, LoadConfig, ProbeKind, register_metrics, watch_health, watch_load,
+};
 use crate::cli::config::AdminSettings;
 use crate::server::{
     AdminState, Guard, Scope, Stop, StopPhase, TcpService, bind_admin, listen_reason, register_tcp_metrics,
@@ -18,13 +21,14 @@ use crate::server::{
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
-/// From the end of a prober that panicked to the begin of the next.
-const PROBER_PAUSE: Duration = Duration::from_secs(1);
+/// From the end of a watcher that panicked to the begin of the next.
+const WATCHER_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the control thread works with.
 pub(super) struct Parts {
     pub(super) admin: AdminSettings,
     pub(super) health: HealthConfig,
+    pub(super) load: LoadConfig,
     pub(super) backends: Arc<BackendSet>,
     pub(super) metrics: Metrics,
     pub(super) decisions: Arc<DecisionLog>,
@@ -46,23 +50,29 @@ pub(super) enum StartError {
     },
 }
 
-/// The running control thread.
+/// A control thread with all that it needs, before it runs.
 pub(super) struct Control {
     metrics: Arc<Metrics>,
     stop: Stop,
-    end: oneshot::Sender<()>,
-    thread: JoinHandle<()>,
+    phase: watch::Sender<StopPhase>,
+    runtime: Runtime,
+    signals: (Signal, Signal),
+    listeners: Vec<Bound>,
+    admin: Arc<AdminState>,
+    health: HealthConfig,
+    load: LoadConfig,
 }
 
 impl Control {
-    pub(super) fn start(mut parts: Parts) -> Result<Control, StartError> {
-        let guards = listeners(&parts.admin)?;
+    /// Takes ports and signals. Says nothing and serves nothing yet: the workers may still fail to start.
+    pub(super) fn prepare(mut parts: Parts) -> Result<Control, StartError> {
+        let listeners = listeners(&parts.admin)?;
         register(&mut parts);
         let metrics = Arc::new(parts.metrics);
         let (phase, stop) = watch::channel(StopPhase::Running);
-        let state = Arc::new(AdminState {
-            backends: Arc::clone(&parts.backends),
-            tcp: parts.tcp.clone(),
+        let admin = Arc::new(AdminState {
+            backends: parts.backends,
+            tcp: parts.tcp,
             metrics: Arc::clone(&metrics),
             decisions: parts.decisions,
             policy: parts.policy,
@@ -75,34 +85,17 @@ impl Control {
         // Registered before anything serves, so that no signal finds its default effect.
         let inside = runtime.enter();
         let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        for (listener, guard) in guards {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            tokio::spawn(serve_admin(listener, Arc::clone(&state), guard));
-        }
         drop(inside);
-        let (end, ended) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("control".to_owned())
-            .spawn(move || {
-                runtime.block_on(async {
-                    tokio::spawn(watch_signals(signals, phase));
-                    for service in &parts.tcp {
-                        let health = HealthConfig {
-                            probe: ProbeKind::Connect,
-                            ..parts.health.clone()
-                        };
-                        tokio::spawn(keep_probing(Arc::clone(service.backends()), health));
-                    }
-                    tokio::spawn(keep_probing(parts.backends, parts.health));
-                    // A dropped sender ends the thread as well.
-                    let _ = ended.await;
-                });
-            })?;
         Ok(Control {
             metrics,
             stop,
-            end,
-            thread,
+            phase,
+            runtime,
+            signals,
+            listeners,
+            admin,
+            health: parts.health,
+            load: parts.load,
         })
     }
 
@@ -114,6 +107,55 @@ impl Control {
         self.stop.clone()
     }
 
+    /// Begins to serve the admin pages, to probe and to heed signals.
+    pub(super) fn start(self) -> Result<RunningControl, StartError> {
+        let inside = self.runtime.enter();
+        for Bound { key, listener, guard } in self.listeners {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            tracing::info!("{key} on http://{}/", listener.local_addr()?);
+            tokio::spawn(serve_admin(listener, Arc::clone(&self.admin), guard));
+        }
+        drop(inside);
+        let backends = Arc::clone(&self.admin.backends);
+        let (end, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                self.runtime.block_on(async {
+                    tokio::spawn(watch_signals(self.signals, self.phase));
+                    for service in &self.admin.tcp {
+                        let health = HealthConfig {
+                            probe: ProbeKind::Connect,
+                            ..self.health.clone()
+                        };
+                        let watched = Arc::clone(service.backends());
+                        tokio::spawn(keep_watching("health", move || {
+                            watch_health(Arc::clone(&watched), health.clone())
+                        }));
+                    }
+                    let (health, load) = (self.health, self.load);
+                    let watched = Arc::clone(&backends);
+                    tokio::spawn(keep_watching("health", move || {
+                        watch_health(Arc::clone(&watched), health.clone())
+                    }));
+                    tokio::spawn(keep_watching("load", move || {
+                        watch_load(Arc::clone(&backends), load.clone())
+                    }));
+                    // A dropped sender ends the thread as well.
+                    let _ = ended.await;
+                });
+            })?;
+        Ok(RunningControl { end, thread })
+    }
+}
+
+/// The running control thread.
+pub(super) struct RunningControl {
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl RunningControl {
     pub(super) fn finish(self) {
         let _ = self.end.send(());
         if self.thread.join().is_err() {
@@ -142,29 +184,31 @@ async fn watch_signals((mut terminate, mut interrupt): (Signal, Signal), phase: 
     std::future::pending::<()>().await;
 }
 
+/// An admin port that has been taken.
+struct Bound {
+    key: &'static str,
+    listener: TcpListener,
+    guard: Guard,
+}
+
 /// Takes the admin ports.
-fn listeners(admin: &AdminSettings) -> Result<Vec<(TcpListener, Guard)>, StartError> {
+fn listeners(admin: &AdminSettings) -> Result<Vec<Bound>, StartError> {
     let full = admin
         .listen
         .map(|addr| ("admin", addr, Scope::Full, admin.token.clone()));
     let read_only = admin.metrics.map(|addr| ("metrics", addr, Scope::ReadOnly, None));
-    let mut taken = Vec::new();
-    for (key, addr, scope, token) in full.into_iter().chain(read_only) {
-        let listener = bind_admin(addr).map_err(|source| StartError::Listen { key, addr, source })?;
-        // The port that was asked for may be 0; this is where the pages are.
-        let bound = listener.local_addr().unwrap_or(addr);
-        tracing::info!("{key} on http://{bound}/");
-        let loopback = addr.ip().is_loopback();
-        taken.push((
-            listener,
-            Guard {
+    full.into_iter()
+        .chain(read_only)
+        .map(|(key, addr, scope, token)| {
+            let listener = bind_admin(addr).map_err(|source| StartError::Listen { key, addr, source })?;
+            let guard = Guard {
                 scope,
                 token,
-                loopback,
-            },
-        ));
-    }
-    Ok(taken)
+                loopback: addr.ip().is_loopback(),
+            };
+            Ok(Bound { key, listener, guard })
+        })
+        .collect()
 }
 
 /// Adds to the metrics what isn't the request path's.
@@ -179,16 +223,13 @@ fn register(parts: &mut Parts) {
     }
 }
 
-/// Health checking outlives its own faults: without it a dead engine would keep its requests.
-async fn keep_probing(backends: Arc<BackendSet>, health: HealthConfig) {
-    if !health.enabled {
-        return;
-    }
-    loop {
-        let prober = tokio::spawn(watch_health(Arc::clone(&backends), health.clone()));
-        if let Err(error) = prober.await {
-            tracing::error!(%error, "the prober ended; it is started again");
-        }
-        tokio::time::sleep(PROBER_PAUSE).await;
+/// Watching outlives its own faults: without it a dead engine would keep its requests. It ends where it is disabled.
+async fn keep_watching<F>(what: &str, watch: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    while let Err(error) = tokio::spawn(watch()).await {
+        tracing::error!(%error, "the watcher of {what} ended; it is started again");
+        tokio::time::sleep(WATCHER_PAUSE).await;
     }
 }

@@ -227,19 +227,20 @@ impl Carried {
         let (chunks, ends_by_close) = match kind {
             FlowKind::Body(framing) => (framing.chunks(), framing.is_until_close()),
             FlowKind::Dechunked(framing) => (framing.chunks(), true),
-            FlowKind::Tunnel => (0, false),
+            FlowKind::Tunnel => (0, true),
         };
         if outcome != Outcome::Complete {
             // Out of the maps before they are shut down.
             upstream_slot = None;
             client_slot = None;
-            if tunnel.is_some() {
-                // Both close with a reset: a FIN would be taken for the sender's own end.
-                net::reset_on_close(&upstream);
-            } else {
+            // Both close with a reset. The engine's: unread bytes of a socket that was in the maps lie where its close
+            // doesn't see them; it would end by FIN with a closed window, and an engine in the middle of a write would
+            // wait for a minute. A tunnel's: a FIN would be taken for the sender's own end.
+            if tunnel.is_none() {
                 net::shutdown(&upstream, Shutdown::Both);
             }
-            if ends_by_close || tunnel.is_some() {
+            net::reset_on_close(&upstream);
+            if ends_by_close {
                 // A FIN would look like the end of the body.
                 net::reset_on_close(&client);
             }

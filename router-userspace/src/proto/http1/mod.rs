@@ -4,6 +4,8 @@ mod body;
 mod fields;
 mod forward;
 mod head;
+#[cfg(test)]
+mod tests;
 
 pub use body::{BodyKind, request_body, response_body};
 pub use fields::{Field, Fields};
