@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use router_userspace::datapath::{Flow, FlowEnd, FlowKind, Outcome, Relay, RelayConfig, RelayPriority, TunnelTerms};
+use router_userspace::datapath::{
+    Flow, FlowEnd, FlowKind, Outcome, Relay, RelayConfig, RelayPriority, TunnelTerms,
+};
 use router_userspace::net::Conn;
 use router_userspace::telemetry::Metrics;
 use router_userspace::types::{BackendId, Progress, Rng};

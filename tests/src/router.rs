@@ -133,10 +133,10 @@ impl Router {
         }
     }
 
-    /// Waits until it listens; false where it ended.
+    /// Waits until it listens, which its log says by `ready` before the address; false where it ended.
     #[track_caller]
-    pub(crate) fn listens(&mut self) -> bool {
-        let listening = self.log.wait_for("listening on http://");
+    pub(crate) fn listens(&mut self, ready: &str) -> bool {
+        let listening = self.log.wait_for(ready);
         let admin = self.log.wait_for("admin on http://");
         let (Some(listening), Some(admin)) = (listening, admin) else {
             return false;
