@@ -189,7 +189,7 @@ impl Metrics {
             metrics.connections.clone(),
         );
         r.register(
-            "connections",
+            "connections_accepted",
             "Client connections accepted",
             metrics.connections_total.clone(),
         );
@@ -219,7 +219,11 @@ impl Metrics {
             metrics.copy_flows_total.clone(),
         );
         r.register("flows", "Streams carried now, by path", metrics.flows.clone());
-        r.register("flows", "Streams carried, by path", metrics.flows_total.clone());
+        r.register(
+            "flows_begun",
+            "Streams carried, by path",
+            metrics.flows_total.clone(),
+        );
         r.register(
             "flow_bytes",
             "Response bytes carried for streams, by path",
