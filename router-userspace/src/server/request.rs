@@ -95,6 +95,7 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
             Err(Failure::Upstream {
                 repeatable,
                 stale,
+                began,
                 died,
                 answer,
             }) => {
@@ -104,7 +105,8 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
                     && request.stateless_generation()
                     && !tries.repeated;
                 tries.repeated |= generation && !repeatable;
-                let repeatable = (repeatable || generation || request.idempotent()) && held.complete();
+                let repeatable =
+                    (repeatable || generation || request.idempotent()) && !began && held.complete();
                 let somewhere = stale || others_fit(worker, &tries, backend.id);
                 if !repeatable || !somewhere || !tries.another(worker, stale) {
                     return own_answer(trace, worker, client, &request, &rest, answer).await;
