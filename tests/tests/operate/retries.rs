@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use warmpath_tests::{Client, Datapath, RouterOptions, Upstream, for_each_datapath};
 
-use crate::requests::{POST, assert_own_error, unused_address};
+use crate::requests::{GET, POST, assert_own_error, unused_address};
 
 const RESPONSES: &[u8] = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -145,6 +145,33 @@ fn by_retry_generation_another_engine_answers_for_one_that_died() {
         }
         assert!(!dead.heads().is_empty());
         router.assert_idle();
+    });
+}
+
+#[test]
+fn once_an_engine_has_sent_a_byte_no_request_is_repeated_whatever_its_method() {
+    for_each_datapath(|datapath| {
+        for answer in ["HTTP/1.1 200 OK\r\nContent-Le", "nonsense\r\n\r\n"] {
+            let half = || {
+                Upstream::start(move |conn| {
+                    conn.request()?;
+                    conn.send(answer.as_bytes())
+                })
+            };
+            let (first, second) = (half(), half());
+            let router = in_turn(datapath, &[&first, &second], "generation = true").start();
+            for (round, request) in [GET, POST].into_iter().enumerate() {
+                let mut client = Client::connect(router.address());
+                client.send(request);
+                assert_own_error(&client.response("POST"), 502, "backend");
+                assert_eq!(
+                    first.heads().len() + second.heads().len(),
+                    round + 1,
+                    "{answer:?}"
+                );
+            }
+            router.assert_idle();
+        }
     });
 }
 

@@ -252,6 +252,31 @@ fn a_client_that_takes_nothing_is_dropped_and_its_upstream_closed() {
 }
 
 #[test]
+fn an_engine_that_takes_nothing_of_a_request_is_a_502() {
+    for_each_datapath(|datapath| {
+        let gate = Gate::new();
+        let upstream = Upstream::start({
+            let gate = gate.clone();
+            move |conn| {
+                conn.head()?;
+                gate.pass()
+            }
+        });
+        let router = router(datapath, &[&upstream], "upstream_write = \"300ms\"");
+        let mut client = Client::connect(router.address());
+        let length = 60 << 20;
+        client.send(
+            format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
+                .as_bytes(),
+        );
+        client.send_if_open(&vec![b' '; length]);
+        assert_own_error(&client.response("POST"), 502, "upstream_write");
+        gate.open();
+        router.assert_idle();
+    });
+}
+
+#[test]
 fn an_idle_upstream_connection_is_closed_and_a_new_one_is_made() {
     for_each_datapath(|datapath| {
         let upstream = good();
