@@ -15,7 +15,9 @@ use crate::wire::{Closed, Wire};
 
 /// Targets that a router asks on its own account; they are answered here and never reach a script.
 const PROBES: &[&str] = &["/health", "/metrics", "/v1/loads?include=core,queues"];
-/// What they are answered with: a comment on a metrics page.
+/// The one of them whose answer a test may set.
+const METRICS: &str = "/metrics";
+/// What they are answered with by default: a comment on a metrics page.
 pub const PROBE_ANSWER: &[u8] = b"# a page of the test's engine\n";
 
 /// How long a connection to an engine's own port may take.
@@ -36,6 +38,8 @@ struct Shared {
     /// Scripts that run now.
     running: AtomicUsize,
     heads: Mutex<Vec<Head>>,
+    /// The metrics page; `None` = the answer of every probe.
+    page: Mutex<Option<String>>,
     failures: Mutex<Vec<String>>,
 }
 
@@ -87,6 +91,11 @@ impl Upstream {
             }
             Ok(())
         })
+    }
+
+    /// Sets its metrics page.
+    pub fn set_metrics(&self, page: impl Into<String>) {
+        *lock(&self.shared.page) = Some(page.into());
     }
 
     /// Its address.
@@ -352,7 +361,11 @@ impl UpstreamConn {
             if head.request_framing()? != Framing::None {
                 bail!("a probe with a body");
             }
-            self.answer("200 OK", "Content-Type: text/plain\r\n", PROBE_ANSWER)?;
+            let set = lock(&self.shared.page)
+                .clone()
+                .filter(|_| head.target() == METRICS);
+            let page = set.as_ref().map_or(PROBE_ANSWER, |page| page.as_bytes());
+            self.answer("200 OK", "Content-Type: text/plain\r\n", page)?;
         }
     }
 }

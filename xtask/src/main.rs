@@ -1,5 +1,6 @@
 //! Developer commands: what a newcomer, a developer and CI type.
 
+mod bench;
 mod bpf;
 mod conformance;
 mod demo;
@@ -9,6 +10,7 @@ mod metrics;
 mod plan;
 mod process;
 mod setup;
+mod soak;
 mod test;
 mod workspace;
 
@@ -68,8 +70,35 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
+    /// Put the router between clients and engines that misbehave, and check every byte and that nothing is left.
+    Soak {
+        /// How long, over each datapath.
+        #[arg(long, value_name = "S", default_value_t = soak::SECONDS_DEFAULT, value_parser = clap::value_parser!(u64).range(1..))]
+        seconds: u64,
+        /// The seed of all that is drawn; printed, the clock's where it isn't given.
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
+        /// Who carries the streams.
+        #[arg(long, value_enum, default_value_t = soak::Datapath::Both)]
+        datapath: soak::Datapath,
+        /// Beside 48 busy threads of other load.
+        #[arg(long)]
+        pressure: bool,
+        /// With optimised builds.
+        #[arg(long)]
+        release: bool,
+    },
     /// Check the layer table of STYLE.md over the sources.
     Layers,
+    /// Measure.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+#[derive(Debug, Subcommand)]
+enum Bench {
+    /// What Warmpath, HAProxy and nginx add to streams and requests, in CPU and delay, in one interleaved run.
+    Datapath(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -107,6 +136,20 @@ fn run(command: Command) -> Result<ExitCode> {
                 None => println!("No BPF toolchain: the kernel path is left out of builds."),
             }
         }
+        Command::Soak {
+            seconds,
+            seed,
+            datapath,
+            pressure,
+            release,
+        } => soak::run(&soak::Options {
+            seconds,
+            seed,
+            datapath,
+            pressure,
+            release,
+        })?,
+        Command::Bench(Bench::Datapath(options)) => bench::datapath(&options)?,
         Command::Layers => println!("{}", layers::check(&workspace::root())?),
     }
     Ok(ExitCode::SUCCESS)

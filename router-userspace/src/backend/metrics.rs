@@ -11,8 +11,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::{Backend, BackendSet, ProbeOutcome};
-use crate::types::{BackendState, now};
+use super::{Backend, BackendSet, ProbeOutcome, ScrapeOutcome};
+use crate::types::{BackendState, LoadSnapshot, now};
 
 /// The classes of `answers_total`, in its order.
 const CLASSES: [&str; 3] = ["2xx_3xx", "4xx", "5xx"];
@@ -46,6 +46,7 @@ impl Collector for BackendCollector {
             "Seconds since its last probe ended",
             last_probe_age,
         )?;
+        self.loads(e)?;
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.counter(e, "requests", "Requests sent to it, retries included", |b| {
             load(&b.stats.requests_total)
@@ -105,6 +106,64 @@ impl BackendCollector {
             }
         }
         Ok(())
+    }
+
+    /// What the engines say of themselves. Absent where it is unknown, since a zero would look idle.
+    fn loads(&self, e: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let at = now();
+        let told =
+            |field: fn(&LoadSnapshot) -> Option<f64>| move |b: &Backend| field(&b.stats.load.snapshot(at)?);
+        let help = "Whether the engine's own load is known, by a report at most 1 s old";
+        self.gauge(e, "load_known", help, |b| {
+            Some(f64::from(u8::from(b.stats.load.snapshot(at).is_some())))
+        })?;
+        let help = "Requests in the engine's running batch, by its own report";
+        self.gauge(
+            e,
+            "engine_running",
+            help,
+            told(|load| load.running.map(f64::from)),
+        )?;
+        let help = "Requests that wait inside the engine, by its own report";
+        self.gauge(
+            e,
+            "engine_waiting",
+            help,
+            told(|load| load.waiting.map(f64::from)),
+        )?;
+        let help =
+            "Prompt tokens that wait inside the engine, neither computed nor cached, by its own report";
+        self.gauge(
+            e,
+            "engine_waiting_uncached_tokens",
+            help,
+            told(|load| load.waiting_uncached_tokens.map(|tokens| tokens as f64)),
+        )?;
+        let help = "The share of the engine's KV memory in use, by its own report";
+        self.gauge(e, "kv_usage_ratio", help, told(|load| load.kv_usage_ratio))?;
+        let help = "Seconds since the engine's last report came";
+        self.gauge(e, "report_age_seconds", help, |b| {
+            b.stats.load.age(at).map(|age| age.as_secs_f64())
+        })?;
+        let help = "Requests in flight from which it is saturated";
+        self.gauge(e, "max_in_flight", help, |b| Some(f64::from(b.max_in_flight())))?;
+        let help = "Tokens in a block of the engine's KV memory";
+        self.gauge(e, "block_tokens", help, |b| {
+            b.stats.load.block_tokens().map(f64::from)
+        })?;
+        let help = "Tokens that the engine's KV memory holds";
+        self.gauge(e, "capacity_tokens", help, |b| {
+            b.stats.load.capacity_tokens().map(|tokens| tokens as f64)
+        })?;
+        let help = "Restarts of the engine that showed in its counters";
+        self.counter(e, "engine_restarts", help, |b| {
+            b.stats.load.restarts_total.load(Ordering::Relaxed)
+        })?;
+        let outcomes = ScrapeOutcome::ALL.map(ScrapeOutcome::as_str);
+        let help = "Readings of the engine's load that ended, by outcome";
+        self.by_label(e, "scrapes", help, "outcome", &outcomes, |b| {
+            &b.stats.load.scrapes_total
+        })
     }
 
     fn gauge(
@@ -175,36 +234,102 @@ fn last_probe_age(backend: &Backend) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::backend::BackendConfig;
+    use crate::proto::engine_metrics::EngineReport;
 
-    #[test]
-    fn each_backend_has_its_series_and_the_page_ends_as_openmetrics_does() {
-        let config = BackendConfig {
+    fn one() -> Arc<BackendSet> {
+        Arc::new(BackendSet::new(vec![BackendConfig {
             name: "a".to_owned(),
             addr: ([127, 0, 0, 1], 8000).into(),
             weight: 1,
             max_in_flight: None,
             max_waiting: 16,
-        };
-        let set = Arc::new(BackendSet::new(vec![config]));
+        }]))
+    }
+
+    fn page(set: &Arc<BackendSet>) -> String {
+        let mut registry = Registry::with_prefix("warmpath");
+        register_metrics(&mut registry, Arc::clone(set));
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).expect("strings take all");
+        page
+    }
+
+    fn assert_lines(page: &str, lines: &[&str]) {
+        for line in lines {
+            assert!(page.lines().any(|found| found == *line), "{line} not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_load_has_no_series_and_a_known_one_has() {
+        let set = one();
+        let load = &set.backends[0].stats.load;
+        let unknown = page(&set);
+        assert_lines(
+            &unknown,
+            &[
+                r#"warmpath_backend_load_known{backend="a"} 0.0"#,
+                r#"warmpath_backend_max_in_flight{backend="a"} 256.0"#,
+                r#"warmpath_backend_scrapes_total{backend="a",outcome="reported"} 0"#,
+            ],
+        );
+        for name in [
+            "engine_running",
+            "engine_waiting",
+            "kv_usage_ratio",
+            "report_age_seconds",
+            "capacity_tokens",
+        ] {
+            assert!(!unknown.contains(&format!("_{name}{{")), "{name} in\n{unknown}");
+        }
+        // A time to come is as young as can be, however long the page takes.
+        load.publish(
+            &EngineReport {
+                running: Some(3),
+                kv_usage_ratio: Some(0.5),
+                block_tokens: Some(16),
+                capacity_tokens: Some(1 << 33),
+                ..EngineReport::default()
+            },
+            now() + std::time::Duration::from_secs(3600),
+        );
+        load.set_max_in_flight(Some(80));
+        let known = page(&set);
+        assert_lines(
+            &known,
+            &[
+                r#"warmpath_backend_load_known{backend="a"} 1.0"#,
+                r#"warmpath_backend_engine_running{backend="a"} 3.0"#,
+                r#"warmpath_backend_kv_usage_ratio{backend="a"} 0.5"#,
+                r#"warmpath_backend_report_age_seconds{backend="a"} 0.0"#,
+                r#"warmpath_backend_max_in_flight{backend="a"} 80.0"#,
+                r#"warmpath_backend_block_tokens{backend="a"} 16.0"#,
+                r#"warmpath_backend_capacity_tokens{backend="a"} 8589934592.0"#,
+            ],
+        );
+        assert!(!known.contains("engine_waiting{"), "not told");
+    }
+
+    #[test]
+    fn each_backend_has_its_series_and_the_page_ends_as_openmetrics_does() {
+        let set = one();
         let backend = &set.backends[0];
         let _charge = backend.charge();
         backend.stats.answers_total[2].store(3, Ordering::Relaxed);
         backend.set_health(BackendState::Stalled, true);
-        let mut registry = Registry::with_prefix("warmpath");
-        register_metrics(&mut registry, Arc::clone(&set));
-        let mut page = String::new();
-        prometheus_client::encoding::text::encode(&mut page, &registry).expect("strings take all");
-        for line in [
-            r#"warmpath_backend_in_flight{backend="a"} 1.0"#,
-            r#"warmpath_backend_requests_total{backend="a"} 1"#,
-            r#"warmpath_backend_answers_total{backend="a",class="5xx"} 3"#,
-            r#"warmpath_backend_state{backend="a",state="stalled"} 1"#,
-            r#"warmpath_backend_state{backend="a",state="healthy"} 0"#,
-            r#"warmpath_backend_probes_total{backend="a",outcome="refused"} 0"#,
-            "warmpath_health_ignored 0",
-        ] {
-            assert!(page.lines().any(|found| found == line), "{line} not in\n{page}");
-        }
+        let page = page(&set);
+        assert_lines(
+            &page,
+            &[
+                r#"warmpath_backend_in_flight{backend="a"} 1.0"#,
+                r#"warmpath_backend_requests_total{backend="a"} 1"#,
+                r#"warmpath_backend_answers_total{backend="a",class="5xx"} 3"#,
+                r#"warmpath_backend_state{backend="a",state="stalled"} 1"#,
+                r#"warmpath_backend_state{backend="a",state="healthy"} 0"#,
+                r#"warmpath_backend_probes_total{backend="a",outcome="refused"} 0"#,
+                "warmpath_health_ignored 0",
+            ],
+        );
         assert!(page.ends_with("# EOF\n"));
         assert!(
             !page.contains("last_probe_age_seconds{"),

@@ -7,8 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::load::EngineLoad;
 use crate::policy::Member;
-use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress};
+use crate::types::{BackendId, BackendSnapshot, BackendState, Micros, Progress, now};
 
 /// What the operator said of one backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct BackendStats {
     pub progress: Arc<Progress>,
     /// Requests sent to it, retries included.
     pub requests_total: AtomicU64,
+    /// What each way has carried of its answers, by [`CarriedBy`].
+    pub carried: [Carried; 3],
     /// Final responses whose head arrived, by class: index 0 = 2xx and 3xx, 1 = 4xx, 2 = 5xx.
     pub answers_total: [AtomicU64; 3],
     /// Connections that could not be opened.
@@ -53,6 +56,28 @@ pub struct BackendStats {
     pub probes_total: [AtomicU64; 4],
     /// When the last of them ended, µs of [`crate::types::now`]; 0 = never.
     pub last_probe_us: AtomicU64,
+    /// How busy it is by its own word.
+    pub load: EngineLoad,
+}
+
+/// A way from an engine's connection to a client's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CarriedBy {
+    /// The worker that sent the request.
+    Worker,
+    /// A relay's copy loop.
+    Copy,
+    /// The kernel.
+    Kernel,
+}
+
+/// What one way has carried.
+#[derive(Debug, Default)]
+pub struct Carried {
+    /// Answers that ended on it; on the kernel's where it carried any of their bytes.
+    pub requests_total: AtomicU64,
+    /// Bytes of their bodies.
+    pub bytes_total: AtomicU64,
 }
 
 /// One engine replica.
@@ -140,6 +165,13 @@ impl Backend {
         self.stats.progress.note(bytes, now);
     }
 
+    /// Notes what a way has carried of an answer.
+    pub fn count_carried(&self, by: CarriedBy, requests: u64, bytes: u64) {
+        let carried = &self.stats.carried[by as usize];
+        carried.requests_total.fetch_add(requests, Ordering::Relaxed);
+        carried.bytes_total.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Notes a final response's head.
     pub fn count_answer(&self, status: u16) {
         let class = match status {
@@ -156,16 +188,30 @@ impl Backend {
         Arc::clone(&self.stats.progress)
     }
 
-    /// What a policy sees of it.
+    /// The in-flight count from which it is saturated: the operator's, else what its reports tell.
+    #[must_use]
+    pub fn max_in_flight(&self) -> u32 {
+        let configured = self.config.max_in_flight;
+        let limit = configured.or_else(|| self.stats.load.max_in_flight());
+        limit.unwrap_or(MAX_IN_FLIGHT_UNKNOWN)
+    }
+
+    /// What a policy sees of it now.
     #[must_use]
     pub fn snapshot(&self) -> BackendSnapshot {
+        self.snapshot_at(now())
+    }
+
+    /// What a policy sees of it at `now`, so that one look at the clock serves a whole decision.
+    #[must_use]
+    pub fn snapshot_at(&self, now: Micros) -> BackendSnapshot {
         BackendSnapshot {
             id: self.id,
             weight: self.config.weight,
             state: self.state(),
             in_flight: self.in_flight(),
-            max_in_flight: self.config.max_in_flight.unwrap_or(MAX_IN_FLIGHT_UNKNOWN),
-            waiting: None,
+            max_in_flight: self.max_in_flight(),
+            waiting: self.stats.load.snapshot(now).and_then(|load| load.waiting),
             max_waiting: self.config.max_waiting,
         }
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::config::{Config, Flags, Loaded, Origin, load, resolve_by_system};
 use super::{Exit, complain};
 use crate::backend::BackendSet;
-use crate::server::{self, RunError, Running};
+use crate::server::{self, RunError, Running, TcpService};
 use crate::telemetry::{AccessLog, AccessLogTarget, DecisionLog, Metrics, init_log};
 use control::{Control, Parts};
 
@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Exit {
         return Exit::Usage;
     }
     match load(args.config.as_deref(), &args.flags, &resolve_by_system) {
-        Ok(loaded) if loaded.config.backends.is_empty() => {
+        Ok(loaded) if loaded.config.backends.is_empty() && loaded.config.tcp.is_empty() => {
             let file = args
                 .config
                 .as_deref()
@@ -93,16 +93,23 @@ impl Failure {
 fn start(config: Config) -> Result<(), Failure> {
     let access_log = config.access_log.as_ref().map(open_access_log).transpose()?;
     let backends = Arc::new(BackendSet::new(config.backends));
+    let tcp: Vec<Arc<TcpService>> = config
+        .tcp
+        .into_iter()
+        .map(|listener| Arc::new(TcpService::new(listener)))
+        .collect();
     let metrics = Metrics::new();
     let decisions = Arc::new(DecisionLog::default());
     let control = Control::prepare(Parts {
         admin: config.admin,
         health: config.health,
+        load: config.load,
         backends: Arc::clone(&backends),
         metrics,
         decisions: Arc::clone(&decisions),
         access_log: access_log.clone(),
         policy: config.policy.kind.name(),
+        tcp: tcp.clone(),
     })?;
     let (metrics, stop) = (control.metrics(), control.stop());
     let parts = Running {
@@ -111,6 +118,7 @@ fn start(config: Config) -> Result<(), Failure> {
         metrics,
         decisions,
         access_log,
+        tcp,
     };
     let server = server::start(config.server, parts)?;
     let control = control.start()?;

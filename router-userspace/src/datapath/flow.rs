@@ -1,6 +1,7 @@
 //! A stream on its way through a relay.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use router_common::framing::Framing;
 use tokio::sync::oneshot;
@@ -20,6 +21,17 @@ pub enum FlowKind {
     Tunnel,
 }
 
+/// What a tunnel of an L4 listener asks for, beyond what an upgraded connection gets.
+///
+/// Its end is passed on as it was: a FIN as a FIN, everything else as a reset of both connections.
+#[derive(Clone, Debug)]
+pub struct TunnelTerms {
+    /// The time without a byte in either direction after which it is over.
+    pub idle: Duration,
+    /// Where the client's bytes are noted.
+    pub sent: Arc<Progress>,
+}
+
 /// A stream, with everything that it owns.
 ///
 /// `upstream.read_ahead` holds body bytes that were read and not yet written to the client; for a tunnel
@@ -37,6 +49,8 @@ pub struct Flow {
     pub upstream: Conn,
     /// What is carried.
     pub kind: FlowKind,
+    /// Set for the tunnels of L4 listeners.
+    pub tunnel: Option<TunnelTerms>,
     /// Whether it is a chunked 2xx response, what the kernel path is made for.
     pub chunked: bool,
     /// Whether a FIN from the client ends the flow.
@@ -58,6 +72,8 @@ pub enum Outcome {
     ClientLeft,
     /// The engine closed, broke its framing or fell silent inside the message.
     UpstreamCut(&'static str),
+    /// A tunnel without a byte for longer than its [`TunnelTerms::idle`].
+    Idle,
     /// The relay is being stopped.
     Stopped,
 }

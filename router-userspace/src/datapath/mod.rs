@@ -9,6 +9,6 @@ mod flow;
 pub mod kernel;
 mod relay;
 
-pub use flow::{Flow, FlowEnd, FlowKind, Outcome};
+pub use flow::{Flow, FlowEnd, FlowKind, Outcome, TunnelTerms};
 pub(crate) use relay::dechunk;
-pub use relay::{KernelRelay, Relay, RelayConfig, RelayHandle};
+pub use relay::{KernelRelay, Relay, RelayConfig, RelayHandle, RelayPriority, SchedulingClass};

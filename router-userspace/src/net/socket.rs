@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -25,11 +25,39 @@ pub fn tune_upstream(fd: &impl AsFd) -> io::Result<()> {
     let socket = SockRef::from(fd);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_user_timeout(Some(UPSTREAM_USER_TIMEOUT))?;
-    let keepalive = TcpKeepalive::new()
+    socket.set_tcp_keepalive(&keepalive())
+}
+
+/// Sets what either end of a tunnel needs: no Nagle, and to notice a dead host, but to bear a live one that takes
+/// nothing for long: TCP_USER_TIMEOUT would also end a connection whose peer keeps its window closed.
+///
+/// # Errors
+/// What setsockopt answers.
+///
+/// # Source
+/// Linux net/ipv4/tcp_timer.c, `tcp_probe_timer`.
+pub fn tune_tunnel(fd: &impl AsFd) -> io::Result<()> {
+    let socket = SockRef::from(fd);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_user_timeout(None)?;
+    socket.set_tcp_keepalive(&keepalive())
+}
+
+fn keepalive() -> TcpKeepalive {
+    TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
         .with_interval(KEEPALIVE_INTERVAL)
-        .with_retries(KEEPALIVE_PROBES);
-    socket.set_tcp_keepalive(&keepalive)
+        .with_retries(KEEPALIVE_PROBES)
+}
+
+/// The address at which a connection's peer reached this host.
+///
+/// # Errors
+/// What getsockname answers.
+pub fn local_addr(fd: &impl AsFd) -> io::Result<SocketAddr> {
+    let addr = SockRef::from(fd).local_addr()?;
+    addr.as_socket()
+        .ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
 }
 
 /// Shuts a direction down; an error means that the connection is gone already.
@@ -40,6 +68,11 @@ pub fn shutdown(fd: &impl AsFd, how: Shutdown) {
 /// Makes the close that follows a reset, so that the peer can't take a cut body for a whole one.
 pub fn reset_on_close(fd: &impl AsFd) {
     let _ = SockRef::from(fd).set_linger(Some(Duration::ZERO));
+}
+
+/// Takes [`reset_on_close`] back.
+pub fn fin_on_close(fd: &impl AsFd) {
+    let _ = SockRef::from(fd).set_linger(None);
 }
 
 /// What an idle connection has to say for itself.
@@ -77,6 +110,15 @@ pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
         )
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Like [`send_now`] for parts that lie apart.
+///
+/// # Errors
+/// As [`send_now`].
+pub fn send_parts_now(fd: &impl AsFd, parts: &[&[u8]]) -> io::Result<usize> {
+    let slices: Vec<io::IoSlice<'_>> = parts.iter().map(|part| io::IoSlice::new(part)).collect();
+    SockRef::from(fd).send_vectored_with_flags(&slices, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
 }
 
 /// Bytes that the peer's kernel has acknowledged in the connection's life (`tcpi_bytes_acked`).
@@ -130,4 +172,25 @@ pub fn raise_file_limit() -> io::Result<u64> {
         return Err(io::Error::last_os_error());
     }
     Ok(limit.rlim_cur)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tunnels_end_bears_a_closed_window_where_an_upstream_would_not() {
+        let socket =
+            socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+        tune_upstream(&socket).expect("takes its options");
+        let limit = socket.tcp_user_timeout().expect("is told");
+        assert_eq!(limit, Some(UPSTREAM_USER_TIMEOUT));
+        tune_tunnel(&socket).expect("takes its options");
+        let limit = socket.tcp_user_timeout().expect("is told").unwrap_or_default();
+        assert_eq!(limit, Duration::ZERO);
+        assert!(
+            socket.keepalive().expect("is told"),
+            "a dead host is still noticed"
+        );
+    }
 }

@@ -15,7 +15,7 @@ use crate::telemetry::OwnError;
 /// Bytes asked for by one read of a body.
 const READ_BYTES: usize = 64 << 10;
 /// A held body up to this size is sent in one write with the head.
-const JOIN_BYTES_MAX: usize = 32 << 10;
+const JOIN_BYTES_MAX: usize = 4 << 10;
 
 /// Why a body couldn't be had.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Body {
                 return Ok(());
             }
             // Never more than may be held, so that one body can't wait for memory that it holds itself.
-            let room = READ_BYTES.min(limits.body_buffer_bytes - self.payload.len());
+            let room = self.room().min(limits.body_buffer_bytes - self.payload.len());
             self.lease
                 .cover(self.payload.len() + room, timeouts.body_buffer_wait)
                 .await
@@ -86,6 +86,16 @@ impl Body {
                     ))
                 })?;
             read_more(conn, link, room, timeouts).await?;
+        }
+    }
+
+    /// Bytes to ask for next: no more than the body has left, where that is known.
+    fn room(&self) -> usize {
+        match self.kind {
+            BodyKind::Length(length) => usize::try_from(length - self.received)
+                .unwrap_or(READ_BYTES)
+                .min(READ_BYTES),
+            _ => READ_BYTES,
         }
     }
 
@@ -189,11 +199,8 @@ impl Held {
             head.extend_from_slice(&end);
             return upstream.write_all(head, timeouts.upstream_write).await;
         }
-        upstream.write_all(head, timeouts.upstream_write).await?;
-        upstream
-            .write_all(self.payload.clone(), timeouts.upstream_write)
-            .await?;
-        upstream.write_all(end, timeouts.upstream_write).await
+        let parts = [head.into(), self.payload.clone(), end.into()];
+        upstream.write_parts(parts, timeouts.upstream_write).await
     }
 }
 

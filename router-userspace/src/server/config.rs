@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::datapath::RelayPriority;
+
 /// Which request paths pass to the engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathScope {
@@ -69,6 +71,8 @@ pub struct Limits {
     pub kernel_flow_bytes_max: u64,
     /// The same for all streams together; beyond it none is given to the kernel.
     pub kernel_flows_bytes_max: u64,
+    /// Bytes of one relay's ring of events from the kernel path; what doesn't fit is found up to 50 ms later.
+    pub kernel_events_bytes: u32,
 }
 
 impl Default for Limits {
@@ -85,6 +89,7 @@ impl Default for Limits {
             idle_upstreams_max: 256,
             kernel_flow_bytes_max: 256 << 10,
             kernel_flows_bytes_max: 1 << 30,
+            kernel_events_bytes: 64 << 10,
         }
     }
 }
@@ -174,6 +179,8 @@ pub struct ServerConfig {
     pub half_close: HalfClose,
     /// Who carries streams.
     pub datapath: DatapathMode,
+    /// The relays' place among the threads of their cores.
+    pub relay_priority: RelayPriority,
     /// Bounds.
     pub limits: Limits,
     /// Times.
@@ -190,6 +197,7 @@ impl Default for ServerConfig {
             paths: PathScope::Inference,
             half_close: HalfClose::Abort,
             datapath: DatapathMode::Auto,
+            relay_priority: RelayPriority::Auto,
             limits: Limits::default(),
             timeouts: Timeouts::default(),
             retry: RetryConfig::default(),

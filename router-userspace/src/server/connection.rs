@@ -1,5 +1,6 @@
 //! A client connection's life: one request after another, in order.
 
+use bytes::Buf;
 use tokio::time::Instant;
 
 use super::StopPhase;
@@ -61,6 +62,14 @@ async fn next_head(worker: &Worker, client: &mut Client) -> Result<Option<(Reque
     let mut started = None;
     loop {
         let ahead = &mut client.conn.read_ahead;
+        // Empty lines between requests are nobody's request (RFC 9112 section 2.2): the connection is still idle.
+        if started.is_none() {
+            let empty = ahead
+                .iter()
+                .take_while(|byte| matches!(byte, b'\r' | b'\n'))
+                .count();
+            ahead.advance(empty);
+        }
         if started.is_none() && !ahead.is_empty() {
             started = Some((now(), Instant::now() + config.timeouts.head));
         }

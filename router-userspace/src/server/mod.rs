@@ -2,7 +2,7 @@
 //!
 //! A [running](run) server has one worker thread a core, each with a relay beside it. `connection` reads
 //! requests in order, `request` holds the body and chooses a backend, `exchange` makes one try at it, `respond`
-//! passes the answer on or hands it to the relay.
+//! passes the answer on or hands it to the relay. `tcp` serves the L4 listeners.
 
 mod admin;
 mod body;
@@ -12,11 +12,13 @@ mod connection;
 mod exchange;
 mod memory;
 mod own;
+mod pass;
 mod paths;
 mod request;
 mod respond;
 mod retry;
 mod run;
+mod tcp;
 mod trace;
 mod upstream;
 mod worker;
@@ -27,3 +29,4 @@ pub use admin::{
 };
 pub use config::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, ServerConfig, Timeouts};
 pub use run::{RunError, Running, Server, Stop, StopPhase, run, start};
+pub use tcp::{IpRange, ProxyHeader, TCP_BACKENDS_MAX, TcpConfig, TcpHash, TcpService, register_tcp_metrics};

@@ -1,29 +1,19 @@
 //! The response on its way to the client.
 
-use std::os::fd::AsFd;
-use std::pin::pin;
-
 use router_common::framing::{Framing, Progress as MessageProgress};
-use tokio::sync::oneshot;
-use tokio::time::Instant;
 
-use super::HalfClose;
 use super::body::Rest;
-use super::client::{Client, Link};
+use super::client::Client;
 use super::connection::After;
 use super::exchange::Reply;
+use super::pass::{Ended, Pass, take_ahead};
 use super::request::Request;
 use super::trace::Trace;
-use super::upstream::Upstream;
 use super::worker::Worker;
-use crate::backend::Charge;
-use crate::datapath::{Flow, FlowEnd, FlowKind, Outcome, dechunk};
-use crate::net::{self, Conn};
+use crate::backend::{CarriedBy, Charge};
+use crate::datapath::{FlowKind, Outcome};
 use crate::proto::http1::{BodyKind, ResponseForward, ResponseHead, Version, write_response_head};
 use crate::types::now;
-
-/// Bytes asked for by one read of a body that a worker copies.
-const COPY_READ_BYTES: usize = 64 << 10;
 
 /// How a response goes on, decided by its head.
 #[derive(Clone, Copy, Debug)]
@@ -73,13 +63,6 @@ impl Plan {
     }
 }
 
-/// The connections that came back, and how it went.
-struct Ended {
-    client: Option<Client>,
-    upstream: Option<Upstream>,
-    outcome: Outcome,
-}
-
 /// Passes `reply` on to the client and says what becomes of its connection.
 pub(super) async fn answer(
     trace: &mut Trace,
@@ -112,9 +95,11 @@ pub(super) async fn answer(
     let ahead = (bytes.len() - head_length) as u64;
     if client.link.write(bytes).await.is_err() {
         worker.shared.metrics.clients_left_total.inc();
-        return After::Gone;
+        return cut(client, plan);
     }
     trace.carried(ahead, "worker");
+    let whole = u64::from(progress == MessageProgress::Done);
+    charge.backend().count_carried(CarriedBy::Worker, whole, ahead);
     if plan.chunked {
         worker.shared.metrics.count_chunked_bytes("worker", ahead);
     }
@@ -153,13 +138,15 @@ pub(super) async fn answer(
         }
     };
     if ended.outcome == Outcome::Complete
-        && plan.upstream_keeps
         && let Some(upstream) = ended.upstream
     {
-        worker
-            .pool
-            .borrow_mut()
-            .give_back(charge.backend().id, upstream, now());
+        upstream.settled();
+        if plan.upstream_keeps {
+            worker
+                .pool
+                .borrow_mut()
+                .give_back(charge.backend().id, upstream, now());
+        }
     }
     finish(worker, ended.client, ended.outcome, plan)
 }
@@ -173,257 +160,22 @@ fn finish(worker: &Worker, client: Option<Client>, outcome: Outcome, plan: Plan)
         Outcome::Complete if plan.unread => After::Linger(client),
         Outcome::Complete if plan.close => After::Close(client),
         Outcome::Complete => After::Keep(client),
-        Outcome::ClientLeft => {
-            metrics.clients_left_total.inc();
-            After::Gone
-        }
-        Outcome::UpstreamCut(_) | Outcome::Stopped => {
-            metrics.responses_cut_total.inc();
-            if plan.forwarded == BodyKind::Close {
-                // A FIN would look like the end of the body.
-                client.reset();
-            }
-            After::Gone
-        }
-    }
-}
-
-/// Appends what has been read of the body already to `out`.
-fn take_ahead(kind: &mut FlowKind, conn: &mut Conn, out: &mut Vec<u8>) -> MessageProgress {
-    match kind {
-        FlowKind::Tunnel => {
-            out.extend_from_slice(&conn.read_ahead.split());
-            MessageProgress::More
-        }
-        FlowKind::Body(framing) => {
-            let step = framing.advance(&conn.read_ahead);
-            out.extend_from_slice(&conn.read_ahead.split_to(step.consumed));
-            step.progress
-        }
-        FlowKind::Dechunked(framing) => {
-            let (length, consumed, progress) = dechunk(framing, &mut conn.read_ahead);
-            let part = conn.read_ahead.split_to(consumed);
-            out.extend_from_slice(&part[..length]);
-            progress
-        }
-    }
-}
-
-/// A body whose head has been written and that isn't complete yet.
-struct Pass<'a> {
-    trace: &'a mut Trace,
-    worker: &'a Worker,
-    client: Client,
-    upstream: Upstream,
-    kind: FlowKind,
-    charge: &'a Charge,
-    chunked: bool,
-}
-
-impl Pass<'_> {
-    /// Hands the flow to the relay and waits for its end; copies on the worker where the relay is full.
-    async fn on_relay(self) -> Ended {
-        let Pass {
-            trace,
-            worker,
-            client,
-            upstream,
-            kind,
-            charge,
-            chunked,
-        } = self;
-        let (done, end) = oneshot::channel();
-        let Client {
-            slot: mut client_slot,
-            conn,
-            link,
-        } = client;
-        if client_slot.is_none() && upstream.slot.is_some() {
-            // From its first stream on; a refusal only means copying.
-            client_slot = worker
-                .shared
-                .kernel
-                .as_ref()
-                .and_then(|kernel| kernel.insert_client(conn.as_fd()).ok());
-        }
-        let Upstream {
-            slot: upstream_slot,
-            conn: upstream_conn,
-            ring,
-            reused,
-            acked_at_checkout,
-        } = upstream;
-        let flow = Flow {
-            upstream_slot,
-            client_slot,
-            client: conn,
-            upstream: upstream_conn,
-            kind,
-            chunked,
-            client_fin_aborts: worker.shared.config.half_close == HalfClose::Abort,
-            backend: charge.backend().id,
-            progress: charge.backend().progress(),
-            done,
-        };
-        match worker.relay.hand_over(flow) {
-            Ok(()) => {
-                let Ok(end) = end.await else {
-                    return Ended {
-                        client: None,
-                        upstream: None,
-                        outcome: Outcome::Stopped,
-                    };
-                };
-                let FlowEnd {
-                    upstream_slot,
-                    client_slot,
-                    client: conn,
-                    upstream,
-                    outcome,
-                    bytes,
-                    kernel_bytes,
-                    ..
-                } = end;
-                trace.carried(bytes, if kernel_bytes > 0 { "kernel" } else { "copy" });
-                let upstream = Upstream {
-                    slot: upstream_slot,
-                    conn: upstream,
-                    ring,
-                    reused,
-                    acked_at_checkout,
-                };
-                Ended {
-                    client: Some(Client {
-                        slot: client_slot,
-                        conn,
-                        link,
-                    }),
-                    upstream: Some(upstream),
-                    outcome,
-                }
-            }
-            Err(Flow {
-                upstream_slot,
-                client_slot,
-                client: conn,
-                upstream,
-                kind,
-                ..
-            }) => {
-                worker.shared.metrics.relay_queue_full_total.inc();
-                let client = Client {
-                    slot: client_slot,
-                    conn,
-                    link,
-                };
-                let upstream = Upstream {
-                    slot: upstream_slot,
-                    conn: upstream,
-                    ring,
-                    reused,
-                    acked_at_checkout,
-                };
-                Pass {
-                    trace,
-                    worker,
-                    client,
-                    upstream,
-                    kind,
-                    charge,
-                    chunked,
-                }
-                .on_worker()
-                .await
-            }
-        }
-    }
-
-    /// Copies to the end on the worker.
-    async fn on_worker(mut self) -> Ended {
-        if matches!(self.kind, FlowKind::Tunnel) {
-            // A tunnel needs both directions at once, which only a relay carries.
-            net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
-            return Ended {
-                client: Some(self.client),
-                upstream: None,
-                outcome: Outcome::Stopped,
+        Outcome::ClientLeft | Outcome::UpstreamCut(_) | Outcome::Idle | Outcome::Stopped => {
+            match outcome {
+                // It may only have taken nothing for too long, and read on.
+                Outcome::ClientLeft => metrics.clients_left_total.inc(),
+                _ => metrics.responses_cut_total.inc(),
             };
-        }
-        self.worker.shared.metrics.flow_begins("worker");
-        let (outcome, bytes) = self.copy().await;
-        self.worker.shared.metrics.flow_ends("worker");
-        self.worker.shared.metrics.count_flow_bytes("worker", bytes);
-        if self.chunked {
-            self.worker.shared.metrics.count_chunked_bytes("worker", bytes);
-        }
-        self.trace.carried(bytes, "worker");
-        if outcome != Outcome::Complete {
-            net::shutdown(&self.upstream.conn, std::net::Shutdown::Both);
-            net::reset_on_close(&self.upstream.conn);
-        }
-        Ended {
-            client: Some(self.client),
-            upstream: Some(self.upstream),
-            outcome,
-        }
-    }
-
-    async fn copy(&mut self) -> (Outcome, u64) {
-        let Pass {
-            worker,
-            client,
-            upstream,
-            kind,
-            charge,
-            ..
-        } = self;
-        let until_close = matches!(kind, FlowKind::Body(framing) if framing.is_until_close());
-        let mut total = 0;
-        loop {
-            let read = match read_or_leave(worker, &client.link, upstream).await {
-                Some(read) => read,
-                None => return (Outcome::ClientLeft, total),
-            };
-            match read {
-                Ok(0) if until_close => return (Outcome::Complete, total),
-                Ok(0) => return (Outcome::UpstreamCut("the engine closed inside the body"), total),
-                Ok(count) => charge.backend().note_bytes(count as u64, now()),
-                Err(_) => {
-                    let reason = "the engine's connection broke or fell silent inside the body";
-                    return (Outcome::UpstreamCut(reason), total);
-                }
-            }
-            let mut bytes = Vec::new();
-            let progress = take_ahead(kind, &mut upstream.conn, &mut bytes);
-            total += bytes.len() as u64;
-            if client.link.write(bytes).await.is_err() {
-                return (Outcome::ClientLeft, total);
-            }
-            match progress {
-                MessageProgress::More => {}
-                MessageProgress::Done => return (Outcome::Complete, total),
-                MessageProgress::Failed(error) => return (Outcome::UpstreamCut(error.reason()), total),
-            }
+            cut(client, plan)
         }
     }
 }
 
-/// Reads more of the body; `None` = the client left, and the engine's connection is shut down.
-async fn read_or_leave(
-    worker: &Worker,
-    link: &Link,
-    upstream: &mut Upstream,
-) -> Option<Result<usize, net::IoFailure>> {
-    let deadline = Instant::now() + worker.shared.config.timeouts.stream_idle;
-    let Upstream { conn, ring, .. } = upstream;
-    let mut read = pin!(ring.read(conn, COPY_READ_BYTES, Some(deadline)));
-    tokio::select! {
-        biased;
-        read = &mut read => Some(read),
-        () = worker.client_leaves(link) => {
-            net::shutdown(&*ring, std::net::Shutdown::Both);
-            let _ = read.await;
-            None
-        }
+/// Closes so that what was sent doesn't look whole.
+fn cut(client: Client, plan: Plan) -> After {
+    if plan.forwarded == BodyKind::Close {
+        // A FIN would look like the end of the body.
+        client.reset();
     }
+    After::Gone
 }

@@ -10,14 +10,15 @@ use tokio::sync::watch;
 
 use super::memory::BodyMemory;
 use super::retry::RetryBudget;
-use super::worker::{Shared, Worker};
+use super::tcp::TcpService;
+use super::worker::{Door, Shared, Worker};
 use super::{DatapathMode, ServerConfig};
 use crate::backend::BackendSet;
 use crate::datapath::kernel::{self, Kernel, RELAYS_MAX};
-use crate::datapath::{KernelRelay, Relay, RelayConfig};
+use crate::datapath::{KernelRelay, Relay, RelayConfig, SchedulingClass};
 use crate::net::{self, RingError};
 use crate::policy::{Member, PolicyConfig, PolicyPlan};
-use crate::telemetry::{AccessLog, DecisionLog, Metrics};
+use crate::telemetry::{AccessLog, DecisionLog, KernelFigures, Metrics};
 use crate::types::now;
 
 /// Descriptors for other things than requests: listeners, rings, logs, the control thread.
@@ -76,6 +77,8 @@ pub struct Running {
     pub decisions: Arc<DecisionLog>,
     /// Where it notes requests, if anywhere.
     pub access_log: Option<Arc<AccessLog>>,
+    /// The L4 listeners.
+    pub tcp: Vec<Arc<TcpService>>,
 }
 
 /// Blocks until `stop` says so and the last request has ended.
@@ -161,26 +164,21 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         metrics,
         decisions,
         access_log,
+        tcp,
     } = parts;
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
-    let kernel = load_kernel(&config, &metrics)?;
+    let kernel = load_kernel(&config, &metrics, &backends)?;
     let count = worker_count(config.workers);
     let mut addrs = Vec::new();
-    let mut listeners: Vec<Vec<std::net::TcpListener>> = (0..count).map(|_| Vec::new()).collect();
+    let mut listeners = Listeners((0..count).map(|_| Vec::new()).collect());
     for addr in &config.listen {
-        let bound = net::bind_listeners(*addr, count).map_err(|cause| RunError::Listen {
-            addr: *addr,
-            source: cause,
-        })?;
-        addrs.push(
-            bound
-                .first()
-                .and_then(|listener| listener.local_addr().ok())
-                .unwrap_or(*addr),
-        );
-        for (worker, listener) in listeners.iter_mut().zip(bound) {
-            worker.push(listener);
+        addrs.push(listeners.bind(*addr, &Door::Http)?);
+    }
+    for service in &tcp {
+        for addr in &service.config().listen {
+            let at = listeners.bind(*addr, &Door::Tcp(Arc::clone(service)))?;
+            tracing::info!("tcp {} listening on {at}", service.config().name);
         }
     }
     let files = net::raise_file_limit().unwrap_or(1024);
@@ -189,6 +187,7 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         queue_max: config.limits.relay_queue_max,
         stream_idle: config.timeouts.stream_idle,
         client_write: config.timeouts.client_write,
+        priority: config.relay_priority,
     };
     let shared = Arc::new(Shared {
         body_memory: BodyMemory::new(config.limits.body_buffers_total_bytes, Arc::clone(&metrics)),
@@ -214,7 +213,7 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         relays: Vec::new(),
         stop,
     };
-    for (index, listeners) in listeners.into_iter().enumerate() {
+    for (index, listeners) in listeners.0.into_iter().enumerate() {
         let kernel = kernel_relay(shared.kernel.as_ref(), index);
         let name = format!("relay-{index}");
         let relay = Relay::start(&name, relay_config.clone(), kernel, Arc::clone(&shared.metrics))
@@ -236,14 +235,42 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
             .spawn(run);
         server.workers.push(thread.map_err(RunError::Thread)?);
     }
+    if let Some(relay) = server.relays.first() {
+        tracing::info!(
+            "relays run {} (relay_priority = \"{}\")",
+            scheduling_words(relay.class()),
+            shared.config.relay_priority.as_str()
+        );
+    }
     Ok(server)
 }
 
+/// The listeners of each worker.
+struct Listeners(Vec<Vec<(std::net::TcpListener, Door)>>);
+
+impl Listeners {
+    /// Binds `addr` once for each worker; says where it is, since the port asked for may be 0.
+    fn bind(&mut self, addr: SocketAddr, door: &Door) -> Result<SocketAddr, RunError> {
+        let bound =
+            net::bind_listeners(addr, self.0.len()).map_err(|source| RunError::Listen { addr, source })?;
+        let first = bound.first().and_then(|listener| listener.local_addr().ok());
+        for (worker, listener) in self.0.iter_mut().zip(bound) {
+            worker.push((listener, door.clone()));
+        }
+        Ok(first.unwrap_or(addr))
+    }
+}
+
 /// Loads the kernel path where the operator demands it; `auto` copies until the kernel path has proven itself.
-fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel>, RunError> {
+fn load_kernel(
+    config: &ServerConfig,
+    metrics: &Metrics,
+    backends: &Arc<BackendSet>,
+) -> Result<Option<Kernel>, RunError> {
     let limits = kernel::Limits {
         flow_bytes_max: config.limits.kernel_flow_bytes_max,
         total_bytes_max: config.limits.kernel_flows_bytes_max,
+        events_bytes: config.limits.kernel_events_bytes,
     };
     let kernel = match config.datapath {
         DatapathMode::Kernel => {
@@ -252,6 +279,18 @@ fn load_kernel(config: &ServerConfig, metrics: &Metrics) -> Result<Option<Kernel
         }
         DatapathMode::Auto | DatapathMode::Copy => None,
     };
+    if let Some(kernel) = kernel.clone() {
+        let backends = Arc::clone(backends);
+        metrics.kernel.set(move || KernelFigures {
+            connections: kernel.connections(),
+            in_flight: backends
+                .backends
+                .iter()
+                .map(|backend| u64::from(kernel.in_flight(backend.id)))
+                .sum(),
+            counters: kernel.counters(),
+        });
+    }
     metrics.kernel_loaded.set(i64::from(kernel.is_some()));
     Ok(kernel)
 }
@@ -263,6 +302,14 @@ fn kernel_relay(kernel: Option<&Kernel>, index: usize) -> Option<KernelRelay> {
         kernel: kernel.clone(),
         relay,
     })
+}
+
+fn scheduling_words(class: SchedulingClass) -> &'static str {
+    match class {
+        SchedulingClass::Fifo => "under SCHED_FIFO 1",
+        SchedulingClass::Slice => "among the ordinary threads, with slices of 100 µs",
+        SchedulingClass::Normal => "among the ordinary threads",
+    }
 }
 
 /// The configured number, or one a core.

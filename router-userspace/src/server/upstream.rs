@@ -27,6 +27,23 @@ pub(super) struct Upstream {
 }
 
 impl Upstream {
+    /// Makes a connection that is closed from here on one that an engine can't wait for: unread bytes in the kernel
+    /// path's queues don't make the close a reset, as those in an ordinary socket do, and an engine that is blocked
+    /// by a full window would learn of it only a minute later.
+    fn lent(self) -> Upstream {
+        if self.slot.is_some() {
+            net::reset_on_close(&self.conn);
+        }
+        self
+    }
+
+    /// The answer is complete: a close that follows is an ordinary one.
+    pub(super) fn settled(&self) {
+        if self.slot.is_some() {
+            net::fin_on_close(&self.conn);
+        }
+    }
+
     /// Whether the engine's kernel has acknowledged nothing of this request, so that the engine can't have seen it.
     pub(super) fn untouched(&self) -> bool {
         net::acked_bytes(&self.conn).is_ok_and(|acked| acked == self.acked_at_checkout)
@@ -76,13 +93,14 @@ impl Pool {
                 continue;
             }
             let acked_at_checkout = net::acked_bytes(&conn).unwrap_or(u64::MAX);
-            return Some(Upstream {
+            let upstream = Upstream {
                 slot,
                 conn,
                 ring,
                 reused: true,
                 acked_at_checkout,
-            });
+            };
+            return Some(upstream.lent());
         }
         None
     }
@@ -123,11 +141,12 @@ pub(super) async fn open(
     // Before the first request: what arrives earlier doesn't run the program. A refusal only means copying.
     let slot = kernel.and_then(|kernel| kernel.insert_upstream(conn.as_fd()).ok());
     let acked_at_checkout = net::acked_bytes(&conn).unwrap_or(u64::MAX);
-    Ok(Upstream {
+    let upstream = Upstream {
         slot,
         conn,
         ring,
         reused: false,
         acked_at_checkout,
-    })
+    };
+    Ok(upstream.lent())
 }

@@ -14,6 +14,7 @@ use super::connection;
 use super::memory::BodyMemory;
 use super::own::OwnAnswer;
 use super::retry::RetryBudget;
+use super::tcp::{self, TcpService};
 use super::upstream::Pool;
 use super::{HalfClose, ServerConfig, Stop, StopPhase};
 use crate::backend::BackendSet;
@@ -61,8 +62,15 @@ pub(super) struct Worker {
     snapshots: RefCell<Vec<BackendSnapshot>>,
 }
 
+/// What is behind a listener.
+#[derive(Clone, Debug)]
+pub(super) enum Door {
+    Http,
+    Tcp(Arc<TcpService>),
+}
+
 /// One client connection's place under the cap.
-struct Seat(Arc<Shared>);
+pub(super) struct Seat(Arc<Shared>);
 
 impl Drop for Seat {
     fn drop(&mut self) {
@@ -97,11 +105,11 @@ impl Worker {
     }
 
     /// Serves until the stop signal, then until the last connection has ended or the drain time is over.
-    pub(super) async fn run(self: Rc<Self>, listeners: Vec<std::net::TcpListener>) {
-        for listener in listeners {
+    pub(super) async fn run(self: Rc<Self>, listeners: Vec<(std::net::TcpListener, Door)>) {
+        for (listener, door) in listeners {
             match Listener::new(listener) {
                 Ok(listener) => {
-                    tokio_task(accept_loop(Rc::clone(&self), listener));
+                    tokio_task(accept_loop(Rc::clone(&self), listener, door));
                 }
                 Err(error) => tracing::error!("a listener could not be used: {error}"),
             }
@@ -124,7 +132,7 @@ impl Worker {
                 .backends
                 .backends
                 .iter()
-                .map(|backend| backend.snapshot()),
+                .map(|backend| backend.snapshot_at(request.now)),
         );
         self.policy.borrow_mut().pick(request, &snapshots)
     }
@@ -156,13 +164,20 @@ impl Worker {
         *self.stop.borrow() != StopPhase::Running
     }
 
-    /// Takes a connection in, or tells it that there's no room.
-    fn admit(self: &Rc<Self>, fd: OwnedFd, peer: SocketAddr) {
+    /// Counts a connection, and gives it a place while there's one under the cap.
+    pub(super) fn seat(&self) -> Option<Seat> {
         let shared = &self.shared;
-        shared.metrics.connections_total.inc();
+        shared.metrics.connections_accepted_total.inc();
         let taken = shared.connections.fetch_add(1, Ordering::Relaxed);
         shared.metrics.connections.inc();
         let seat = Seat(Arc::clone(shared));
+        (taken < shared.connections_max).then_some(seat)
+    }
+
+    /// Takes a connection in, or tells it that there's no room.
+    fn admit(self: &Rc<Self>, fd: OwnedFd, peer: SocketAddr) {
+        let shared = &self.shared;
+        let seat = self.seat();
         let client = match Client::new(fd, peer, shared.config.timeouts.client_write) {
             Ok(client) => client,
             Err(error) => {
@@ -170,7 +185,7 @@ impl Worker {
                 return;
             }
         };
-        if taken < shared.connections_max {
+        if let Some(seat) = seat {
             let worker = Rc::clone(self);
             tokio_task(async move {
                 connection::serve(&worker, client).await;
@@ -178,7 +193,6 @@ impl Worker {
             });
             return;
         }
-        drop(seat);
         shared.metrics.connections_refused_total.inc();
         if refuse(shared, &client).is_err() {
             return;
@@ -232,14 +246,23 @@ fn refuse(shared: &Shared, client: &Client) -> io::Result<()> {
     Ok(())
 }
 
-async fn accept_loop(worker: Rc<Worker>, listener: Listener) {
+impl Door {
+    fn admit(&self, worker: &Rc<Worker>, fd: OwnedFd, peer: SocketAddr) {
+        match self {
+            Door::Http => worker.admit(fd, peer),
+            Door::Tcp(service) => tcp::admit(worker, service, fd, peer),
+        }
+    }
+}
+
+async fn accept_loop(worker: Rc<Worker>, listener: Listener, door: Door) {
     let mut stop = worker.stop.clone();
     let mut next = Box::pin(listener.accept());
     loop {
         tokio::select! {
             biased;
             accepted = &mut next => match accepted {
-                Ok((fd, peer)) => worker.admit(fd, peer),
+                Ok((fd, peer)) => door.admit(&worker, fd, peer),
                 Err(error) => {
                     tracing::warn!("accept failed: {error}; raise RLIMIT_NOFILE if it is EMFILE");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -255,7 +278,7 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener) {
         next.set(listener.accept());
     }
     for (fd, peer) in listener.stop() {
-        worker.admit(fd, peer);
+        door.admit(&worker, fd, peer);
     }
     // Ends with an error now; awaited since its buffer is the kernel's until then.
     let _ = next.await;

@@ -9,6 +9,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::kernel::KernelSource;
+
 /// Why the router itself answered, instead of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnError {
@@ -66,6 +68,8 @@ pub enum CopyReason {
     MapFull,
     /// An upgraded connection.
     Tunnel,
+    /// The kernel's workers get no CPU.
+    HopStalled,
 }
 
 impl CopyReason {
@@ -78,6 +82,7 @@ impl CopyReason {
             CopyReason::InsertRefused => "insert_refused",
             CopyReason::MapFull => "map_full",
             CopyReason::Tunnel => "tunnel",
+            CopyReason::HopStalled => "hop_stalled",
         }
     }
 }
@@ -104,7 +109,7 @@ pub struct Metrics {
     /// Client connections open now.
     pub connections: Gauge,
     /// Client connections accepted.
-    pub connections_total: Counter,
+    pub connections_accepted_total: Counter,
     /// Client connections refused at the cap.
     pub connections_refused_total: Counter,
     responses_total: Family<ClassLabel, Counter>,
@@ -112,7 +117,7 @@ pub struct Metrics {
     decisions_total: Family<ReasonLabel, Counter>,
     copy_flows_total: Family<ReasonLabel, Counter>,
     flows: Family<PathLabel, Gauge>,
-    flows_total: Family<PathLabel, Counter>,
+    flows_started_total: Family<PathLabel, Counter>,
     flow_bytes_total: Family<PathLabel, Counter>,
     chunked_bytes_total: Family<PathLabel, Counter>,
     /// Requests sent again to another backend or on a fresh connection.
@@ -137,10 +142,19 @@ pub struct Metrics {
     pub upstreams_reused_total: Counter,
     /// Flows that a full relay queue left on their worker.
     pub relay_queue_full_total: Counter,
+    relay_scheduling: Family<ClassLabel, Gauge>,
+    /// Times that a real-time relay had run too long and went among the ordinary threads.
+    pub relay_step_downs_total: Counter,
     /// 1 while the kernel path is loaded and used.
     pub kernel_loaded: Gauge,
+    /// Relays that give nothing to the kernel, since redirected bytes stood still.
+    pub kernel_hop_stalled: Gauge,
+    /// Times that redirected bytes stood still.
+    pub kernel_hop_stalls_total: Counter,
     /// Spills: kernel flows given back to userspace by the memory limit.
     pub kernel_spills_total: Counter<u64, AtomicU64>,
+    /// What the kernel path's maps say.
+    pub kernel: KernelSource,
 }
 
 impl Default for Metrics {
@@ -157,14 +171,14 @@ impl Metrics {
         let seconds = || Histogram::new(exponential_buckets(0.001, 2.0, 18));
         let metrics = Metrics {
             connections: Gauge::default(),
-            connections_total: Counter::default(),
+            connections_accepted_total: Counter::default(),
             connections_refused_total: Counter::default(),
             responses_total: Family::default(),
             own_errors_total: Family::default(),
             decisions_total: Family::default(),
             copy_flows_total: Family::default(),
             flows: Family::default(),
-            flows_total: Family::default(),
+            flows_started_total: Family::default(),
             flow_bytes_total: Family::default(),
             chunked_bytes_total: Family::default(),
             retries_total: Counter::default(),
@@ -178,8 +192,13 @@ impl Metrics {
             upstreams_opened_total: Counter::default(),
             upstreams_reused_total: Counter::default(),
             relay_queue_full_total: Counter::default(),
+            relay_scheduling: Family::default(),
+            relay_step_downs_total: Counter::default(),
             kernel_loaded: Gauge::default(),
+            kernel_hop_stalled: Gauge::default(),
+            kernel_hop_stalls_total: Counter::default(),
             kernel_spills_total: Counter::default(),
+            kernel: KernelSource::default(),
             registry: Registry::default(),
         };
         let r = &mut registry;
@@ -191,7 +210,7 @@ impl Metrics {
         r.register(
             "connections_accepted",
             "Client connections accepted",
-            metrics.connections_total.clone(),
+            metrics.connections_accepted_total.clone(),
         );
         r.register(
             "connections_refused",
@@ -220,9 +239,9 @@ impl Metrics {
         );
         r.register("flows", "Streams carried now, by path", metrics.flows.clone());
         r.register(
-            "flows_begun",
-            "Streams carried, by path",
-            metrics.flows_total.clone(),
+            "flows_started",
+            "Streams that began, by path",
+            metrics.flows_started_total.clone(),
         );
         r.register(
             "flow_bytes",
@@ -286,15 +305,36 @@ impl Metrics {
             metrics.relay_queue_full_total.clone(),
         );
         r.register(
+            "relay_scheduling",
+            "Relays running, by the scheduling that the host granted",
+            metrics.relay_scheduling.clone(),
+        );
+        r.register(
+            "relay_step_downs",
+            "Times that a real-time relay had run too long and went among the ordinary threads",
+            metrics.relay_step_downs_total.clone(),
+        );
+        r.register(
             "kernel_loaded",
             "1 while the kernel path is loaded and used",
             metrics.kernel_loaded.clone(),
+        );
+        r.register(
+            "kernel_hop_stalled",
+            "Relays that give nothing to the kernel, since redirected bytes stood still",
+            metrics.kernel_hop_stalled.clone(),
+        );
+        r.register(
+            "kernel_hop_stalls",
+            "Times that redirected bytes stood still",
+            metrics.kernel_hop_stalls_total.clone(),
         );
         r.register(
             "kernel_spills",
             "Kernel flows given back to userspace by the memory limit",
             metrics.kernel_spills_total.clone(),
         );
+        r.register_collector(Box::new(metrics.kernel.clone()));
         Metrics { registry, ..metrics }
     }
 
@@ -335,7 +375,7 @@ impl Metrics {
     /// A stream begins on `path` (`copy`, `kernel`, `worker`).
     pub fn flow_begins(&self, path: &'static str) {
         self.flows.get_or_create(&PathLabel { path }).inc();
-        self.flows_total.get_or_create(&PathLabel { path }).inc();
+        self.flows_started_total.get_or_create(&PathLabel { path }).inc();
     }
 
     /// A stream on `path` ends.
@@ -355,6 +395,16 @@ impl Metrics {
         self.chunked_bytes_total
             .get_or_create(&PathLabel { path })
             .inc_by(bytes);
+    }
+
+    /// A relay runs, by the scheduling that was granted (`fifo`, `slice`, `normal`).
+    pub fn relay_scheduled(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).inc();
+    }
+
+    /// Such a relay has ended.
+    pub fn relay_ended(&self, class: &'static str) {
+        self.relay_scheduling.get_or_create(&ClassLabel { class }).dec();
     }
 
     /// For what other layers register beside these (backends, health, datapath).

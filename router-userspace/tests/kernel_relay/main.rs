@@ -149,6 +149,7 @@ fn flows_beyond_the_bound_of_all_together_go_by_copy() {
     let two = Limits {
         flow_bytes_max: FLOW_BYTES_MIN,
         total_bytes_max: 2 * FLOW_BYTES_MIN,
+        ..Limits::default()
     };
     let Some(kernel) = load(two) else { return };
     let report = run(&kernel, Plan::paced(), 6, 3, News::Ring);

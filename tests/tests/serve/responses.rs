@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warmpath_tests::{Client, Framing, Random, Router, Upstream, chunked, for_each_datapath};
+use warmpath_tests::{
+    Client, Closed, Framing, Gate, Random, Router, RouterOptions, Upstream, chunked, for_each_datapath,
+};
 
 const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
 
@@ -235,6 +237,39 @@ fn a_response_head_split_at_every_byte_is_the_same_head() {
             let response = client.response("GET");
             assert_eq!(response.head.one("x-a"), Some("b"), "split at {at}");
             assert_eq!(response.body, b"ok", "split at {at}");
+        }
+    });
+}
+
+#[test]
+fn a_body_ended_by_the_close_is_reset_for_a_client_that_took_nothing_for_too_long() {
+    const BODY: usize = 64 << 20;
+    for_each_datapath(|datapath| {
+        // Carried by the relay, and by the worker where the request isn't read to its end.
+        for request in [
+            &b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+            b"POST /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n",
+        ] {
+            let refused = Gate::new();
+            let upstream = Upstream::start({
+                let refused = refused.clone();
+                move |conn| {
+                    conn.head()?;
+                    conn.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+                    conn.send_if_open(&vec![b'x'; BODY]);
+                    refused.open();
+                    Ok(())
+                }
+            });
+            let router = RouterOptions::new(datapath, &[&upstream])
+                .config("[limits]\nbody_buffer_bytes = \"4KiB\"\n[timeouts]\nclient_write = \"500ms\"\n")
+                .start();
+            let mut client = Client::connect_with_receive_buffer(router.address(), 64 << 10);
+            client.send(request);
+            client.send(&[b'u'; 10_000][..if request.starts_with(b"POST") { 10_000 } else { 0 }]);
+            refused.pass().expect("the engine is stopped");
+            assert_eq!(client.drain_to_close(), Closed::Reset);
+            router.assert_idle();
         }
     });
 }

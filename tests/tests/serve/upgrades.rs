@@ -1,6 +1,11 @@
 //! Upgraded connections pass through; only those that the engine accepts.
 
-use warmpath_tests::{Client, Gate, Random, Router, Upstream, for_each_datapath};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use warmpath_tests::{
+    Client, Closed, Gate, Random, Router, RouterOptions, Upstream, Wire, for_each_datapath,
+};
 
 const UPGRADE: &[u8] =
     b"GET /v1/realtime?model=m HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
@@ -140,6 +145,89 @@ fn a_101_that_nobody_asked_for_is_a_502() {
         let mut client = Client::connect(router.address());
         client.send(b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n");
         assert_eq!(client.response("GET").status(), 502);
+        router.assert_idle();
+    });
+}
+
+#[test]
+fn a_tunnel_that_the_engine_resets_is_reset_for_the_client_at_once() {
+    for_each_datapath(|datapath| {
+        let upstream = Upstream::start(|conn| {
+            conn.expect_request()?;
+            conn.send(SWITCHING)?;
+            conn.exact(3)?;
+            conn.reset_at_end()
+        });
+        let router = Router::start(datapath, &[&upstream]);
+        let mut client = Client::connect(router.address());
+        client.send(UPGRADE);
+        assert_eq!(client.head().status(), 101);
+        client.send(b"bye");
+        assert_eq!(client.drain_to_close(), Closed::Reset);
+        router.assert_idle();
+    });
+}
+
+#[test]
+fn a_tunnel_loses_nothing_that_was_sent_after_the_engine_had_ended_its_side() {
+    const UP: usize = 16 << 20;
+    for_each_datapath(|datapath| {
+        let full = Gate::new();
+        let upstream = Upstream::start({
+            let full = full.clone();
+            move |conn| {
+                conn.expect_request()?;
+                conn.send(SWITCHING)?;
+                conn.finish_sending()?;
+                full.pass()?;
+                assert!(conn.exact(UP)? == Random::new(3).bytes(UP), "other bytes went up");
+                conn.closed()?;
+                Ok(())
+            }
+        });
+        let router = Router::start(datapath, &[&upstream]);
+        let stream = TcpStream::connect(router.address()).expect("connects");
+        let mut client = Wire::new(stream).expect("takes its options");
+        client.send(UPGRADE).expect("takes a request");
+        let head = client.head().expect("answers").expect("a head");
+        assert_eq!(head.status(), 101);
+        // All buffers are full, so that the router holds a part when the client ends its side.
+        let up = Random::new(3).bytes(UP);
+        let sent = client.send_until_blocked(&up, Duration::from_millis(300));
+        full.open();
+        let rest = &up[sent.expect("takes a part")..];
+        client.send(rest).expect("takes the rest");
+        client.finish_sending().expect("still connected");
+        assert_eq!(client.closed().expect("closes"), Closed::Fin);
+        router.assert_idle();
+    });
+}
+
+#[test]
+fn tunnels_wait_for_a_place_in_a_full_relay_queue() {
+    for_each_datapath(|datapath| {
+        let upstream = Upstream::start(|conn| {
+            conn.expect_request()?;
+            conn.send(SWITCHING)?;
+            let bytes = conn.exact(3)?;
+            conn.send(&bytes)?;
+            conn.closed()?;
+            Ok(())
+        });
+        let router = RouterOptions::new(datapath, &[&upstream])
+            .arguments(&["--workers", "1"])
+            .config("[limits]\nrelay_queue_max = 1\n")
+            .start();
+        let mut clients: Vec<Client> = (0..64).map(|_| Client::connect(router.address())).collect();
+        for client in &mut clients {
+            client.send(UPGRADE);
+        }
+        for client in &mut clients {
+            assert_eq!(client.head().status(), 101);
+            client.send(b"abc");
+            assert_eq!(client.exact(3), b"abc");
+        }
+        drop(clients);
         router.assert_idle();
     });
 }

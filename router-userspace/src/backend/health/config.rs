@@ -2,11 +2,23 @@
 
 use std::time::Duration;
 
+/// What a probe is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeKind {
+    /// A GET of [`HealthConfig::path`].
+    Get,
+    /// A connection, closed at once; nothing else is known of a backend that is reached by TCP alone. Its silence and
+    /// its resets count for nothing: both are common in the life of a healthy one.
+    Connect,
+}
+
 /// When a backend loses and regains its requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
     /// Whether backends are probed and ejected at all.
     pub enabled: bool,
+    /// How they are probed.
+    pub probe: ProbeKind,
     /// The path that is probed; any status below 500 passes, so that an engine without this path isn't lost.
     pub path: String,
     /// From the begin of one probe to the begin of the next.
@@ -49,6 +61,7 @@ impl Default for HealthConfig {
     fn default() -> HealthConfig {
         HealthConfig {
             enabled: true,
+            probe: ProbeKind::Get,
             path: "/health".to_owned(),
             interval: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(1),

@@ -7,24 +7,25 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-use super::HealthConfig;
-use super::fetch::{Fetch, FetchError};
 use super::machine::{Health, Observation, Task, Verdict};
 use super::probes::ProbeOutcome;
-use super::tokens::token_sum;
+use super::{HealthConfig, ProbeKind};
+use crate::backend::fetch::{Fetch, FetchError, METRICS_BODY_BYTES_MAX};
 use crate::backend::{Backend, BackendSet};
+use crate::proto::engine_metrics::parse_engine_metrics;
 use crate::types::{BackendState, now};
 
 /// How often the counts of the workers are looked at.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 /// Bytes read of the answer to a probe; the status alone decides.
 const PROBE_BODY_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a metrics page; a larger one counts as none.
-const METRICS_BODY_BYTES_MAX: usize = 4 << 20;
+
+/// What a probe by connection alone counts as.
+const CONNECTED: u16 = 200;
 
 enum Report {
     Probed(usize, ProbeOutcome),
-    Tokens(usize, Option<f64>),
+    Tokens(usize, Option<u64>),
 }
 
 /// Probes the backends of `set` and keeps their states; never returns while it is enabled.
@@ -40,7 +41,7 @@ pub async fn watch_health(set: Arc<BackendSet>, config: HealthConfig) {
     loop {
         tokio::select! {
             _ = ticks.tick() => {
-                let observations: Vec<Observation> = set.backends.iter().map(|b| observation(b)).collect();
+                let observations: Vec<Observation> = set.backends.iter().map(|b| observation(b, config.probe)).collect();
                 for task in health.observe(now(), &observations) {
                     begin(&mut reports, &set, &config, task);
                 }
@@ -58,8 +59,16 @@ pub async fn watch_health(set: Arc<BackendSet>, config: HealthConfig) {
     }
 }
 
-fn observation(backend: &Backend) -> Observation {
+fn observation(backend: &Backend, probe: ProbeKind) -> Observation {
     let stats = &backend.stats;
+    if probe == ProbeKind::Connect {
+        return Observation {
+            last_byte: stats.progress.last_byte(),
+            connect_failures: stats.connect_failures_total.load(Ordering::Relaxed),
+            draining: backend.draining(),
+            ..Observation::default()
+        };
+    }
     Observation {
         in_flight: backend.in_flight(),
         last_byte: stats.progress.last_byte(),
@@ -86,6 +95,15 @@ fn begin(reports: &mut JoinSet<Report>, set: &BackendSet, config: &HealthConfig,
         timeout: config.probe_timeout,
         body_bytes_max,
     };
+    if config.probe == ProbeKind::Connect {
+        if let Task::Probe(index) = task {
+            reports.spawn(async move {
+                let connected = fetch.reach().await;
+                Report::Probed(index, outcome(connected.map(|_| CONNECTED)))
+            });
+        }
+        return;
+    }
     reports.spawn(async move {
         let page = fetch.get().await;
         match task {
@@ -93,7 +111,10 @@ fn begin(reports: &mut JoinSet<Report>, set: &BackendSet, config: &HealthConfig,
             Task::ReadTokens(index) => {
                 let page = page.ok().filter(|page| page.status == 200);
                 let body = page.and_then(|page| page.body);
-                Report::Tokens(index, body.and_then(|body| token_sum(&body)))
+                Report::Tokens(
+                    index,
+                    body.and_then(|body| parse_engine_metrics(&body).tokens_total()),
+                )
             }
         }
     });

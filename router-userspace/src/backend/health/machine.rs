@@ -136,7 +136,7 @@ impl Health {
     }
 
     /// Takes the sum of a backend's token counters; `None` where it shows none.
-    pub fn tokens_read(&mut self, index: usize, now: Micros, tokens: Option<f64>) {
+    pub fn tokens_read(&mut self, index: usize, now: Micros, tokens: Option<u64>) {
         if let Some(member) = self.members.get_mut(index) {
             member.stall.tokens_read(now, tokens);
         }

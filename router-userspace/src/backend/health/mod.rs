@@ -6,14 +6,12 @@ mod config;
 mod driver;
 mod ejection;
 mod errors;
-mod fetch;
 mod gaps;
 mod machine;
 mod probes;
 mod stall;
-mod tokens;
 
-pub use config::HealthConfig;
+pub use config::{HealthConfig, ProbeKind};
 pub use driver::{SAMPLE_INTERVAL, watch_health};
 pub use machine::{Health, Observation, Task, Verdict};
 pub use probes::ProbeOutcome;

@@ -16,7 +16,7 @@ pub(super) struct Stall {
     gaps: Gaps,
     /// When its token counters were last seen to move.
     moved_at: Option<Micros>,
-    tokens: Option<f64>,
+    tokens: Option<u64>,
     /// The page was read, or found missing, since the last sign of life.
     judged_at: Option<Micros>,
     reading: bool,
@@ -107,7 +107,7 @@ impl Stall {
     }
 
     /// Takes the sum of its token counters; `None` = it shows none.
-    pub(super) fn tokens_read(&mut self, now: Micros, tokens: Option<f64>) {
+    pub(super) fn tokens_read(&mut self, now: Micros, tokens: Option<u64>) {
         self.reading = false;
         if self.busy_since.is_none() {
             return;

@@ -7,12 +7,15 @@ use std::time::Duration;
 use super::fault::{Complaint, Fault, Origin};
 use super::section::Reading;
 use super::{Config, Flags};
+use crate::backend::{LoadConfig, REPORT_AGE_MAX};
 use crate::server::AdminToken;
 
 type Found = (bool, String, Option<String>, String, &'static str);
 
 /// uvicorn, which serves most engines, closes an idle connection at this age.
 const ENGINE_KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// A metrics page costs an engine about a millisecond of the thread that also serves its requests.
+const LOAD_INTERVAL_MIN: Duration = Duration::from_millis(50);
 
 /// Checks settings against each other, reads the admin token and fills in what is derived; returns warnings.
 pub(super) fn whole(reading: &mut Reading, config: &mut Config, flags: &Flags) -> Vec<Fault> {
@@ -21,9 +24,14 @@ pub(super) fn whole(reading: &mut Reading, config: &mut Config, flags: &Flags) -
         flags,
         warnings: Vec::new(),
     };
+    if config.backends.is_empty() && !config.tcp.is_empty() {
+        // Nothing to serve HTTP from.
+        config.server.listen.clear();
+    }
     check.listeners(config);
     check.admin_token(config);
     check.backends(config);
+    check.tcp(config);
     check.times_and_sizes(config);
     check.warnings
 }
@@ -71,14 +79,28 @@ impl Check<'_> {
 
     /// No two listeners on one port.
     fn listeners(&mut self, config: &Config) {
-        let mut taken: Vec<(&str, SocketAddr)> = Vec::new();
-        let clients = config.server.listen.iter().map(|addr| ("listen", *addr));
-        let admin = config.admin.listen.map(|addr| ("admin", addr));
-        let metrics = config.admin.metrics.map(|addr| ("metrics", addr));
-        for (key, addr) in clients.chain(admin).chain(metrics) {
+        let mut taken: Vec<(String, SocketAddr)> = Vec::new();
+        let clients = config
+            .server
+            .listen
+            .iter()
+            .map(|addr| ("listen".to_owned(), *addr));
+        let admin = config.admin.listen.map(|addr| ("admin".to_owned(), addr));
+        let metrics = config.admin.metrics.map(|addr| ("metrics".to_owned(), addr));
+        let tcp = config.tcp.iter().enumerate().flat_map(|(index, tcp)| {
+            tcp.listen
+                .iter()
+                .map(move |addr| (format!("tcp[{index}].listen"), *addr))
+        });
+        for (key, addr) in clients.chain(admin).chain(metrics).chain(tcp) {
             if let Some((other, at)) = taken.iter().find(|(_, at)| collide(*at, addr)) {
                 let reason = format!("the same port as {other} ({at})");
-                self.fault(key, quoted(&addr), reason, "give each listener a port of its own");
+                self.fault(
+                    &key,
+                    quoted(&addr),
+                    reason,
+                    "give each listener a port of its own",
+                );
             }
             taken.push((key, addr));
         }
@@ -148,6 +170,34 @@ impl Check<'_> {
         }
     }
 
+    /// Names are unique where metrics need them to be; a listener isn't its own backend.
+    fn tcp(&mut self, config: &Config) {
+        let mut listeners: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut found: Vec<(String, Option<String>, String, &'static str)> = Vec::new();
+        for (index, tcp) in config.tcp.iter().enumerate() {
+            let key = format!("tcp[{index}]");
+            if let Some(first) = listeners.insert(&tcp.name, index) {
+                let reason = format!("the same name as tcp[{first}], so their metrics would be one");
+                found.push((key.clone(), quoted(&tcp.name), reason, "give each its own name"));
+            }
+            let mut names: BTreeMap<&str, usize> = BTreeMap::new();
+            for (place, backend) in tcp.backends.iter().enumerate() {
+                let key = format!("{key}.backend[{place}]");
+                if tcp.listen.iter().any(|at| reaches(*at, backend.addr)) {
+                    let reason = "the listener itself".to_owned();
+                    found.push((key.clone(), quoted(&backend.addr), reason, ""));
+                }
+                if let Some(first) = names.insert(&backend.name, place) {
+                    let reason = format!("the same name as backend[{first}], so their metrics would be one");
+                    found.push((key, quoted(&backend.name), reason, "give each its own name"));
+                }
+            }
+        }
+        for (key, value, reason, remedy) in found {
+            self.fault(&key, value, reason, remedy);
+        }
+    }
+
     fn times_and_sizes(&mut self, config: &Config) {
         let (limits, timeouts, health) = (&config.server.limits, &config.server.timeouts, &config.health);
         if limits.body_buffer_bytes > limits.body_buffers_total_bytes {
@@ -186,9 +236,24 @@ impl Check<'_> {
                 remedy,
             );
         }
+        self.load_interval(&config.load);
         if !health.enabled && config.backends.len() > 1 {
             let reason = "a dead engine keeps getting requests";
             self.warn("health.enabled", Some("false".to_owned()), reason, "");
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Reports older than [`REPORT_AGE_MAX`] count as none, so they have to come faster than they age.
+    fn load_interval(&mut self, load: &LoadConfig) {
+        let value = Some(format!("\"{}ms\"", load.interval.as_millis()));
+        if load.interval < LOAD_INTERVAL_MIN {
+            let remedy = "write \"50ms\" or more";
+            self.fault("load.interval", value, "engines would do little else", remedy);
+        } else if load.enabled && load.interval >= REPORT_AGE_MAX {
+            let reason = "reports older than 1 s count as unknown, so that most of the time none would count";
+            self.warn("load.interval", value, reason, "keep it well below 1s");
         }
     }
 }

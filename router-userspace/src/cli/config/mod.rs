@@ -10,6 +10,7 @@ mod flags;
 mod section;
 mod sections;
 mod suggest;
+mod tcp;
 mod value;
 
 use std::collections::BTreeSet;
@@ -23,9 +24,9 @@ pub use endpoint::{Resolve, resolve_by_system};
 pub use fault::{Fault, Origin};
 pub use flags::Flags;
 
-use crate::backend::{BackendConfig, HealthConfig};
+use crate::backend::{BackendConfig, HealthConfig, LoadConfig};
 use crate::policy::PolicyConfig;
-use crate::server::{AdminToken, ServerConfig};
+use crate::server::{AdminToken, ServerConfig, TcpConfig};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
 use section::Reading;
 
@@ -45,10 +46,14 @@ pub struct Config {
     pub server: ServerConfig,
     /// The engines.
     pub backends: Vec<BackendConfig>,
+    /// The L4 listeners.
+    pub tcp: Vec<TcpConfig>,
     /// How one is chosen.
     pub policy: PolicyConfig,
     /// When one is unfit.
     pub health: HealthConfig,
+    /// How the engines' own load is read.
+    pub load: LoadConfig,
     /// The admin listeners.
     pub admin: AdminSettings,
     /// The log.
@@ -84,8 +89,10 @@ impl Default for Config {
         Config {
             server: ServerConfig::default(),
             backends: Vec::new(),
+            tcp: Vec::new(),
             policy: PolicyConfig::default(),
             health: HealthConfig::default(),
+            load: LoadConfig::default(),
             admin: AdminSettings {
                 listen: Some(SocketAddr::from(([127, 0, 0, 1], 9180))),
                 metrics: None,
@@ -210,9 +217,14 @@ fn known_keys() -> BTreeSet<String> {
     static KEYS: OnceLock<BTreeSet<String>> = OnceLock::new();
     let gather = || {
         let mut reading = Reading::default();
-        let backend = toml::Table::from_iter([("url".to_owned(), toml::Value::Boolean(false))]);
-        let backends = toml::Value::Array(vec![toml::Value::Table(backend)]);
-        let table = toml::Table::from_iter([("backend".to_owned(), backends)]);
+        let one = |table| toml::Value::Array(vec![toml::Value::Table(table)]);
+        // No key that its section doesn't know: to name its right place would take this very set.
+        let backend = |key: &str| toml::Table::from_iter([(key.to_owned(), toml::Value::Boolean(false))]);
+        let tcp = toml::Table::from_iter([("backend".to_owned(), one(backend("addr")))]);
+        let table = toml::Table::from_iter([
+            ("backend".to_owned(), one(backend("url"))),
+            ("tcp".to_owned(), one(tcp)),
+        ]);
         let resolve = |_: &str, _: u16| Ok(Vec::new());
         sections::read(&mut reading, table, &mut Config::default(), &resolve);
         reading.keys

@@ -177,6 +177,8 @@ fn elsewhere(key: &str, pattern: &str) -> Option<String> {
     let found = keys.find(|known| known.rsplit('.').next() == Some(key))?;
     Some(match found.rsplit_once('.') {
         Some(("backend[]", _)) => "a [[backend]] section".to_owned(),
+        Some(("tcp[]", _)) => "a [[tcp]] section".to_owned(),
+        Some(("tcp[].backend[]", _)) => "a [[tcp.backend]] section".to_owned(),
         Some((section, _)) => format!("the section [{section}]"),
         None => "the top of the file, before the first section".to_owned(),
     })

@@ -12,7 +12,8 @@ use super::value::{
     one_or_more, text,
 };
 use super::{BACKENDS_MAX, Config};
-use crate::backend::{BackendConfig, HealthConfig, MAX_WAITING_DEFAULT};
+use crate::backend::{BackendConfig, HealthConfig, LoadConfig, MAX_WAITING_DEFAULT};
+use crate::datapath::RelayPriority;
 use crate::policy::{PolicyConfig, PolicyKind};
 use crate::server::{DatapathMode, HalfClose, Limits, PathScope, RetryConfig, Timeouts};
 use crate::telemetry::{AccessLogTarget, LogFormat, LogLevel};
@@ -30,17 +31,25 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     top.set("paths", &mut config.server.paths, paths);
     top.set("half_close", &mut config.server.half_close, choice(HALF_CLOSES));
     top.set("datapath", &mut config.server.datapath, datapath);
+    top.set(
+        "relay_priority",
+        &mut config.server.relay_priority,
+        choice(RELAY_PRIORITIES),
+    );
     top.set("log", &mut config.log.level, choice(LEVELS));
     top.set("log_format", &mut config.log.format, choice(FORMATS));
     top.set("access_log", &mut config.access_log, access_log);
     let backends = top.tables("backend");
+    let tcp_tables = top.tables("tcp");
     let policy_table = top.table("policy");
     let limits_table = top.table("limits");
     let timeouts_table = top.table("timeouts");
     let retry_table = top.table("retry");
     let health_table = top.table("health");
+    let load_table = top.table("load");
     top.finish();
     read_backends(reading, backends, config, resolve);
+    config.tcp = super::tcp::read(reading, tcp_tables, resolve);
     policy(named(reading, "policy", policy_table), &mut config.policy);
     limits(named(reading, "limits", limits_table), &mut config.server.limits);
     timeouts(
@@ -49,6 +58,7 @@ pub(super) fn read(reading: &mut Reading, table: Table, config: &mut Config, res
     );
     retry(named(reading, "retry", retry_table), &mut config.server.retry);
     health(named(reading, "health", health_table), &mut config.health);
+    load(named(reading, "load", load_table), &mut config.load);
 }
 
 fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> {
@@ -59,6 +69,9 @@ fn named<'r>(reading: &'r mut Reading, name: &str, table: Table) -> Section<'r> 
 const BACKEND_NAME_BYTES_MAX: usize = 128;
 
 const HALF_CLOSES: &[(&str, HalfClose)] = &[("abort", HalfClose::Abort), ("serve", HalfClose::Serve)];
+
+const RELAY_PRIORITIES: &[(&str, RelayPriority)] =
+    &[("auto", RelayPriority::Auto), ("normal", RelayPriority::Normal)];
 
 const LEVELS: &[(&str, LogLevel)] = &[
     ("error", LogLevel::Error),
@@ -154,7 +167,7 @@ fn place(section: &mut Section<'_>, resolve: Resolve<'_>) -> Option<Endpoint> {
 }
 
 /// A name that can stand in a metric's label and in a log line as it is.
-fn backend_name(value: &Value) -> Result<String, Complaint> {
+pub(super) fn backend_name(value: &Value) -> Result<String, Complaint> {
     let name = text(value)?;
     let plain = name
         .bytes()
@@ -231,6 +244,11 @@ fn limits(mut section: Section<'_>, limits: &mut Limits) {
         "kernel_flows_bytes_max",
         &mut limits.kernel_flows_bytes_max,
         bytes(64 << 10..=1 << 44),
+    );
+    section.set(
+        "kernel_events_bytes",
+        &mut limits.kernel_events_bytes,
+        bytes(4 << 10..=1 << 20),
     );
     section.finish();
 }
@@ -313,6 +331,14 @@ fn health(mut section: Section<'_>, health: &mut HealthConfig) {
         &mut health.eject_share_percent,
         integer(0..=100),
     );
+    section.finish();
+}
+
+fn load(mut section: Section<'_>, load: &mut LoadConfig) {
+    section.set("enabled", &mut load.enabled, boolean);
+    section.set("path", &mut load.path, request_path);
+    section.set("interval", &mut load.interval, duration);
+    section.set("timeout", &mut load.timeout, duration);
     section.finish();
 }
 

@@ -79,6 +79,10 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         generation = "yes"
         [health]
         path = "health"
+        [load]
+        interval = "20ms"
+        timeout = "off"
+        every = "1s"
     "#;
     let expected = [
         r#"warmpath.toml: listen = ["127.0.0.1", "0.0.0.0:8080"]: port missing; write 127.0.0.1:8080"#,
@@ -101,6 +105,9 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         r"warmpath.toml: retry.statuses = [200]: not a list of statuses from 400 to 599; write [429, 503] or []",
         r#"warmpath.toml: retry.generation = "yes": neither true nor false; write true or false, without quotes"#,
         r#"warmpath.toml: health.path = "health": not a path; write it with a leading / and without spaces"#,
+        r#"warmpath.toml: load.timeout = "off": can't be off; write a number and a unit, such as "250ms", "10s", "5m" or "1h""#,
+        r#"warmpath.toml: load.every = "1s": unknown key; remove it; `warmpath check --example` prints every key"#,
+        r#"warmpath.toml: load.interval = "20ms": engines would do little else; write "50ms" or more"#,
     ];
     assert_eq!(faults(text), expected);
 }
@@ -161,15 +168,18 @@ fn odd_settings_are_warned_of() {
         name = "again"
         [timeouts]
         upstream_idle = "6s"
+        [load]
+        interval = "1s"
     "#;
     let loaded = read_text(text).expect("good");
     let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
-    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
     assert!(
         warnings[0].contains("the same address as backend[0]"),
         "{warnings:?}"
     );
     assert!(warnings[1].contains("timeouts.upstream_idle"), "{warnings:?}");
+    assert!(warnings[2].contains("load.interval"), "{warnings:?}");
 }
 
 #[test]
@@ -206,6 +216,117 @@ fn flags_override_the_file_and_their_faults_are_told_as_flags() {
         r#"--admin "0.0.0.0:9180": reachable from other hosts without a token; set admin_token_file in the file of --config, or listen on 127.0.0.1"#,
     ];
     assert_eq!(faults, expected);
+}
+
+/// The `[[tcp]]` sections of the example, which stand there as comments.
+fn tcp_example() -> String {
+    let lines = EXAMPLE.lines().skip_while(|line| *line != "#[[tcp]]");
+    let lines = lines.take_while(|line| !line.is_empty());
+    lines
+        .map(|line| format!("{}\n", line.strip_prefix('#').unwrap_or(line)))
+        .collect()
+}
+
+#[test]
+fn the_example_of_a_tcp_listener_spells_out_its_defaults() {
+    let text: String = tcp_example()
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .fold(String::new(), |text, line| text + line + "\n");
+    let full = read_text(&text).expect("good").config;
+    let least = "[[tcp]]\nlisten = \"127.0.0.1:9443\"\n[[tcp.backend]]\naddr = \"127.0.0.1:8443\"\n";
+    let least = read_text(least).expect("good").config;
+    assert_eq!(full, least);
+    let [tcp] = &full.tcp[..] else {
+        panic!("one listener")
+    };
+    assert_eq!((tcp.backends.len(), tcp.listen.len()), (1, 1));
+    assert_eq!(
+        crate::server::TcpConfig {
+            name: String::new(),
+            listen: Vec::new(),
+            backends: Vec::new(),
+            ..tcp.clone()
+        },
+        crate::server::TcpConfig::default()
+    );
+    assert_eq!(full.server.listen, [], "no engine: no HTTP");
+}
+
+#[test]
+fn every_fault_of_a_tcp_listener_is_reported_at_once() {
+    let text = r#"
+        [[tcp]]
+        listen = "9443"
+        hash = "snl"
+        idle_timeout = "off"
+        hello_timeout = 5
+        proxy_protocol = "v3"
+        trusted_proxies = ["10.0.0.1/8"]
+        url = "http://a:1"
+        [[tcp]]
+        listen = ["127.0.0.1:9443", "[::1]:9443"]
+        trusted_proxies = ["10.0.0.0/8", "fd00::/200"]
+        [[tcp.backend]]
+        addr = "http://127.0.0.1:1"
+        [[tcp.backend]]
+        wieght = 1
+        max_in_flight = 1
+        [[tcp]]
+        name = "a b"
+        [[tcp.backend]]
+        addr = "127.0.0.1:1"
+        weight = 1001
+    "#;
+    let expected = [
+        r#"warmpath.toml: tcp[0].listen = "9443": not an IP address with a port; write IP:PORT, such as 0.0.0.0:8080"#,
+        r#"warmpath.toml: tcp[0].hash = "snl": not one of its values; did you mean "sni"?"#,
+        r#"warmpath.toml: tcp[0].idle_timeout = "off": can't be off; write a number and a unit, such as "250ms", "10s", "5m" or "1h""#,
+        r#"warmpath.toml: tcp[0].hello_timeout = 5: unit missing; write "5s" or "5ms""#,
+        r#"warmpath.toml: tcp[0].proxy_protocol = "v3": not one of its values; did you mean "v1"?"#,
+        r#"warmpath.toml: tcp[0].trusted_proxies = ["10.0.0.1/8"]: 10.0.0.1/8 has bits beyond its first 8; set them to 0, or write 10.0.0.1 for one address"#,
+        r#"warmpath.toml: tcp[0].backend: none given; add a [[tcp.backend]] section with addr = "HOST:PORT""#,
+        r#"warmpath.toml: tcp[0].url = "http://a:1": unknown key; it belongs in a [[backend]] section"#,
+        r#"warmpath.toml: tcp[1].trusted_proxies = ["10.0.0.0/8", "fd00::/200"]: fd00::/200 is no range of IP addresses; write an IP address, or one with its number of fixed bits such as 10.0.0.0/8"#,
+        r#"warmpath.toml: tcp[1].backend[0].addr = "http://127.0.0.1:1": a URL, not an address; write url = "http://127.0.0.1:1""#,
+        r#"warmpath.toml: tcp[1].backend[1].addr: missing; write addr = "HOST:PORT""#,
+        r"warmpath.toml: tcp[1].backend[1].max_in_flight = 1: unknown key; it belongs in a [[backend]] section",
+        r"warmpath.toml: tcp[1].backend[1].wieght = 1: unknown key; did you mean weight?",
+        r#"warmpath.toml: tcp[2].listen: missing; write listen = "IP:PORT""#,
+        r#"warmpath.toml: tcp[2].name = "a b": has a quote, a backslash or a space, or is too long; write at most 128 letters, digits and signs"#,
+        r"warmpath.toml: tcp[2].backend[0].weight = 1001: out of range; write 1 to 1000",
+    ];
+    assert_eq!(faults(text), expected);
+}
+
+#[test]
+fn tcp_listeners_that_contradict_each_other_are_faults() {
+    let text = r#"
+        listen = "0.0.0.0:8080"
+        [[backend]]
+        addr = "10.0.0.1:8000"
+        [[tcp]]
+        listen = "127.0.0.1:8080"
+        name = "x"
+        [[tcp.backend]]
+        addr = "127.0.0.1:8080"
+        [[tcp.backend]]
+        addr = "10.0.0.2:1"
+        [[tcp.backend]]
+        addr = "10.0.0.2:1"
+        [[tcp]]
+        listen = "127.0.0.1:8081"
+        name = "x"
+        [[tcp.backend]]
+        addr = "10.0.0.2:1"
+    "#;
+    let expected = [
+        r#"warmpath.toml: tcp[0].listen = "127.0.0.1:8080": the same port as listen (0.0.0.0:8080); give each listener a port of its own"#,
+        r#"warmpath.toml: tcp[0].backend[0] = "127.0.0.1:8080": the listener itself"#,
+        r#"warmpath.toml: tcp[0].backend[2] = "10.0.0.2:1": the same name as backend[1], so their metrics would be one; give each its own name"#,
+        r#"warmpath.toml: tcp[1] = "x": the same name as tcp[0], so their metrics would be one; give each its own name"#,
+    ];
+    assert_eq!(faults(text), expected);
 }
 
 proptest::proptest! {

@@ -189,4 +189,6 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<ExitCode> {
 }
 
 #[cfg(test)]
+mod load_tests;
+#[cfg(test)]
 mod tests;

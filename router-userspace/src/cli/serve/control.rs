@@ -1,4 +1,4 @@
-//! The control thread: signals, health and the admin pages, on an ordinary tokio runtime beside the workers.
+//! The control thread: signals, health, the engines' load and the admin pages, on an ordinary tokio runtime beside the workers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -10,24 +10,31 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use crate::backend::{BackendSet, HealthConfig, register_metrics, watch_health};
+use crate::backend::{
+    BackendSet, HealthConfig, LoadConfig, ProbeKind, register_metrics, watch_health, watch_load,
+};
 use crate::cli::config::AdminSettings;
-use crate::server::{AdminState, Guard, Scope, Stop, StopPhase, bind_admin, listen_reason, serve_admin};
+use crate::server::{
+    AdminState, Guard, Scope, Stop, StopPhase, TcpService, bind_admin, listen_reason, register_tcp_metrics,
+    serve_admin,
+};
 use crate::telemetry::{AccessLog, DecisionLog, Metrics};
 use crate::types::now;
 
-/// From the end of a prober that panicked to the begin of the next.
-const PROBER_PAUSE: Duration = Duration::from_secs(1);
+/// From the end of a watcher that panicked to the begin of the next.
+const WATCHER_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the control thread works with.
 pub(super) struct Parts {
     pub(super) admin: AdminSettings,
     pub(super) health: HealthConfig,
+    pub(super) load: LoadConfig,
     pub(super) backends: Arc<BackendSet>,
     pub(super) metrics: Metrics,
     pub(super) decisions: Arc<DecisionLog>,
     pub(super) access_log: Option<Arc<AccessLog>>,
     pub(super) policy: &'static str,
+    pub(super) tcp: Vec<Arc<TcpService>>,
 }
 
 /// Why the control thread didn't start.
@@ -53,6 +60,8 @@ pub(super) struct Control {
     listeners: Vec<Bound>,
     admin: Arc<AdminState>,
     health: HealthConfig,
+    load: LoadConfig,
+    tcp: Vec<Arc<TcpService>>,
 }
 
 impl Control {
@@ -86,6 +95,8 @@ impl Control {
             listeners,
             admin,
             health: parts.health,
+            load: parts.load,
+            tcp: parts.tcp,
         })
     }
 
@@ -113,7 +124,24 @@ impl Control {
             .spawn(move || {
                 self.runtime.block_on(async {
                     tokio::spawn(watch_signals(self.signals, self.phase));
-                    tokio::spawn(keep_probing(backends, self.health));
+                    for service in &self.tcp {
+                        let health = HealthConfig {
+                            probe: ProbeKind::Connect,
+                            ..self.health.clone()
+                        };
+                        let watched = Arc::clone(service.backends());
+                        tokio::spawn(keep_watching("health", move || {
+                            watch_health(Arc::clone(&watched), health.clone())
+                        }));
+                    }
+                    let (health, load) = (self.health, self.load);
+                    let watched = Arc::clone(&backends);
+                    tokio::spawn(keep_watching("health", move || {
+                        watch_health(Arc::clone(&watched), health.clone())
+                    }));
+                    tokio::spawn(keep_watching("load", move || {
+                        watch_load(Arc::clone(&backends), load.clone())
+                    }));
                     // A dropped sender ends the thread as well.
                     let _ = ended.await;
                 });
@@ -190,21 +218,19 @@ fn register(parts: &mut Parts) {
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "What runs", version);
     register_metrics(registry, Arc::clone(&parts.backends));
+    register_tcp_metrics(registry, parts.tcp.clone());
     if let Some(log) = &parts.access_log {
         log.register(registry);
     }
 }
 
-/// Health checking outlives its own faults: without it a dead engine would keep its requests.
-async fn keep_probing(backends: Arc<BackendSet>, health: HealthConfig) {
-    if !health.enabled {
-        return;
-    }
-    loop {
-        let prober = tokio::spawn(watch_health(Arc::clone(&backends), health.clone()));
-        if let Err(error) = prober.await {
-            tracing::error!(%error, "the prober ended; it is started again");
-        }
-        tokio::time::sleep(PROBER_PAUSE).await;
+/// Watching outlives its own faults: without it a dead engine would keep its requests. It ends where it is disabled.
+async fn keep_watching<F>(what: &str, watch: impl Fn() -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    while let Err(error) = tokio::spawn(watch()).await {
+        tracing::error!(%error, "the watcher of {what} ended; it is started again");
+        tokio::time::sleep(WATCHER_PAUSE).await;
     }
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::AtomicU64;
 use aya::maps::{MapData, PerCpuArray, RingBuf, SockMap};
 use aya::programs::SkSkb;
 use aya::{Ebpf, EbpfLoader, VerifierLogLevel};
-use router_common::map::{BACKENDS_MAX, CLIENTS_MAX, FLOWS_MAX, LAYOUT, LAYOUT_MARK, RELAYS_MAX};
+use router_common::map::{
+    BACKENDS_MAX, CLIENTS_MAX, EVENTS_BYTES, FLOWS_MAX, LAYOUT, LAYOUT_MARK, RELAYS_MAX,
+};
 
 use super::memory::Table;
 use super::slots::Places;
@@ -27,6 +29,9 @@ pub struct Limits {
     pub flow_bytes_max: u64,
     /// The same for all flows together: beyond `total / flow` flows at a time none is armed. Default 1 GiB.
     pub total_bytes_max: u64,
+    /// Bytes of one relay's event ring, raised to a power of two and a page; what doesn't fit is found by the sweep.
+    /// Default 64 KiB.
+    pub events_bytes: u32,
 }
 
 impl Default for Limits {
@@ -34,6 +39,7 @@ impl Default for Limits {
         Limits {
             flow_bytes_max: 256 * 1024,
             total_bytes_max: 1024 * 1024 * 1024,
+            events_bytes: EVENTS_BYTES,
         }
     }
 }
@@ -171,7 +177,13 @@ pub(super) fn load(limits: Limits) -> Result<Inner, Refusal> {
     let object = OBJECT.ok_or(Refusal::NotBuilt)?;
     let offset = bytes_acked_offset()?;
     let limit = limits.flow_bytes_max.max(FLOW_BYTES_MIN);
-    let mut ebpf = EbpfLoader::new()
+    let mut loader = EbpfLoader::new();
+    let rings: Vec<String> = (0..RELAYS_MAX).map(|relay| format!("EVENTS_{relay}")).collect();
+    let ring_bytes = limits.events_bytes.max(page_bytes()).next_power_of_two();
+    for ring in &rings {
+        loader.map_max_entries(ring, ring_bytes);
+    }
+    let mut ebpf = loader
         // Without this the verifier writes megabytes of log for each load.
         .verifier_log_level(VerifierLogLevel::STATS)
         .override_global("FLOW_BYTES_MAX", &limit, true)
@@ -187,11 +199,14 @@ pub(super) fn load(limits: Limits) -> Result<Inner, Refusal> {
     program.load().map_err(refused)?;
     program.attach(upstreams.fd()).map_err(refused)?;
     let clients = SockMap::try_from(take(&mut ebpf, "CLIENTS")?).map_err(refused)?;
-    let mut rings = Vec::new();
-    for relay in 0..RELAYS_MAX {
-        let ring = RingBuf::try_from(take(&mut ebpf, &format!("EVENTS_{relay}"))?).map_err(refused)?;
-        rings.push(Some(ring));
-    }
+    let rings = rings
+        .iter()
+        .map(|ring| {
+            RingBuf::try_from(take(&mut ebpf, ring)?)
+                .map(Some)
+                .map_err(refused)
+        })
+        .collect::<Result<Vec<_>, Refusal>>()?;
     Ok(Inner {
         flows: table(&mut ebpf, "FLOWS", FLOWS_MAX)?,
         backends: table(&mut ebpf, "BACKENDS", BACKENDS_MAX)?,
@@ -206,6 +221,12 @@ pub(super) fn load(limits: Limits) -> Result<Inner, Refusal> {
         armed_max: (limits.total_bytes_max / limit).max(1),
         _programs: Mutex::new(ebpf),
     })
+}
+
+fn page_bytes() -> u32 {
+    // SAFETY: no pointers.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u32::try_from(bytes).unwrap_or(EVENTS_BYTES)
 }
 
 fn take(ebpf: &mut Ebpf, name: &str) -> Result<aya::maps::Map, Refusal> {

@@ -23,7 +23,7 @@ pub(super) enum Next {
 }
 
 pub(super) const IN: u32 = libc::EPOLLIN as u32;
-const OUT: u32 = libc::EPOLLOUT as u32;
+pub(super) const OUT: u32 = libc::EPOLLOUT as u32;
 pub(super) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 const BROKEN: u32 = (libc::EPOLLHUP | libc::EPOLLERR) as u32;
 
@@ -36,13 +36,17 @@ pub(super) struct Carried {
     /// Bytes for the client that its socket didn't take.
     pub(super) down: BytesMut,
     /// Bytes for the engine that its socket didn't take (tunnels).
-    up: BytesMut,
+    pub(super) up: BytesMut,
     /// How the flow ends once `down` is empty.
     pub(super) ending: Option<Outcome>,
-    client_ended: bool,
-    upstream_ended: bool,
+    pub(super) client_ended: bool,
+    pub(super) upstream_ended: bool,
+    /// The client's socket is shut both ways; what it sent before may still be unread (tunnels).
+    pub(super) client_hung: bool,
+    /// The engine takes nothing any more; what it sent before may still be unread (tunnels).
+    pub(super) up_broken: bool,
     pub(super) received_at: Micros,
-    written_at: Micros,
+    pub(super) written_at: Micros,
     pub(super) bytes: u64,
 }
 
@@ -57,6 +61,8 @@ impl Carried {
             ending: None,
             client_ended: false,
             upstream_ended: false,
+            client_hung: false,
+            up_broken: false,
             received_at: at,
             written_at: at,
             bytes: 0,
@@ -71,17 +77,16 @@ impl Carried {
         self.flow.upstream.raw_fd()
     }
 
-    fn is_tunnel(&self) -> bool {
+    pub(super) fn is_tunnel(&self) -> bool {
         matches!(self.flow.kind, FlowKind::Tunnel)
     }
 
     pub(super) fn client_interest(&self) -> Interest {
-        let mut events = if self.down.is_empty() { 0 } else { OUT };
         if self.is_tunnel() {
-            if self.up.is_empty() && !self.client_ended {
-                events |= IN;
-            }
-        } else if self.flow.client_fin_aborts {
+            return self.tunnel_client_interest();
+        }
+        let mut events = if self.down.is_empty() { 0 } else { OUT };
+        if self.flow.client_fin_aborts {
             events |= RDHUP;
         }
         Interest::On(events)
@@ -109,9 +114,7 @@ impl Carried {
     pub(super) fn begin(&mut self, buffer: &mut [u8], at: Micros) -> Next {
         if self.is_tunnel() {
             let ahead = std::mem::take(&mut self.flow.client.read_ahead);
-            if let Err(next) = self.send_up(&ahead) {
-                return next;
-            }
+            self.send_up(&ahead);
         }
         let ahead = std::mem::take(&mut self.flow.upstream.read_ahead);
         let mut rest = &ahead[..];
@@ -133,9 +136,7 @@ impl Carried {
             return self.reclaim(None, at);
         }
         if events & (OUT | BROKEN) != 0 && !self.up.is_empty() {
-            if let Err(next) = self.flush_up() {
-                return next;
-            }
+            self.flush_up();
             self.written_at = at;
         }
         let reads = self.upstream_interest().events() & IN != 0;
@@ -156,43 +157,41 @@ impl Carried {
     }
 
     pub(super) fn client_ready(&mut self, events: u32, buffer: &mut [u8], at: Micros) -> Next {
-        let left = if self.is_tunnel() || !self.flow.client_fin_aborts {
-            BROKEN
-        } else {
+        if self.is_tunnel() {
+            return self.tunnel_client_ready(events, buffer, at);
+        }
+        let left = if self.flow.client_fin_aborts {
             BROKEN | RDHUP
+        } else {
+            BROKEN
         };
-        if events & left != 0 && events & IN == 0 {
+        if events & left != 0 {
             return Next::End(Outcome::ClientLeft);
         }
+        if let Err(next) = self.client_takes(events, at) {
+            return next;
+        }
+        self.settle()
+    }
+
+    /// Sends on what was kept for the client, where it can take some.
+    pub(super) fn client_takes(&mut self, events: u32, at: Micros) -> Result<(), Next> {
         if events & OUT != 0 && !self.down.is_empty() {
             let before = self.down.len();
-            if let Err(next) = self.flush_down() {
-                return next;
-            }
+            self.flush_down()?;
             if self.down.len() < before {
                 self.written_at = at;
             }
         }
-        if self.is_tunnel() && events & IN != 0 && self.up.is_empty() {
-            match receive(&mut self.flow.client, buffer) {
-                Ok(0) => self.client_ended = true,
-                Ok(count) => {
-                    self.received_at = at;
-                    let (bytes, _) = buffer.split_at(count);
-                    if let Err(next) = self.send_up(bytes) {
-                        return next;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Next::End(Outcome::ClientLeft),
-            }
-        }
-        self.settle()
+        Ok(())
     }
 
     /// Whether a time limit has been passed.
     pub(super) fn overdue(&self, config: &RelayConfig, at: Micros) -> Option<Outcome> {
         let written = self.written_at.max(self.received_at);
+        if let Some(terms) = &self.flow.tunnel {
+            return (at.since(written) > terms.idle).then_some(Outcome::Idle);
+        }
         if !self.down.is_empty() && at.since(written) > config.client_write {
             return Some(Outcome::ClientLeft);
         }
@@ -221,21 +220,25 @@ impl Carried {
             client,
             upstream,
             kind,
+            tunnel,
             done,
             ..
         } = self.flow;
         let (chunks, ends_by_close) = match kind {
             FlowKind::Body(framing) => (framing.chunks(), framing.is_until_close()),
             FlowKind::Dechunked(framing) => (framing.chunks(), true),
-            FlowKind::Tunnel => (0, false),
+            FlowKind::Tunnel => (0, true),
         };
         if outcome != Outcome::Complete {
             // Out of the maps before they are shut down.
             upstream_slot = None;
             client_slot = None;
-            net::shutdown(&upstream, Shutdown::Both);
-            // Unread bytes of a socket that was in the maps lie where its close doesn't see them: it would end by FIN
-            // with a closed window, and an engine in the middle of a write would wait for a minute.
+            // Both close with a reset. The engine's: unread bytes of a socket that was in the maps lie where its close
+            // doesn't see them; it would end by FIN with a closed window, and an engine in the middle of a write would
+            // wait for a minute. A tunnel's: a FIN would be taken for the sender's own end.
+            if tunnel.is_none() {
+                net::shutdown(&upstream, Shutdown::Both);
+            }
             net::reset_on_close(&upstream);
             if ends_by_close {
                 // A FIN would look like the end of the body.
@@ -260,17 +263,16 @@ impl Carried {
 
     fn upstream_closed(&mut self) -> Next {
         match &self.flow.kind {
-            FlowKind::Tunnel => {
-                self.upstream_ended = true;
-                self.settle()
-            }
+            FlowKind::Tunnel => self.tunnel_upstream_closed(),
             FlowKind::Body(framing) if framing.is_until_close() => self.end_after_flush(Outcome::Complete),
             _ => self.end_after_flush(Outcome::UpstreamCut("the engine closed inside the body")),
         }
     }
 
-    fn end_after_flush(&mut self, outcome: Outcome) -> Next {
+    pub(super) fn end_after_flush(&mut self, outcome: Outcome) -> Next {
         self.ending = Some(outcome);
+        // Only a tunnel has any, and nobody is there to take them.
+        self.up.clear();
         self.settle()
     }
 
@@ -305,22 +307,9 @@ impl Carried {
     }
 
     pub(super) fn settle(&mut self) -> Next {
-        if self.is_tunnel() {
-            if self.upstream_ended && self.down.is_empty() {
-                net::shutdown(&self.flow.client, Shutdown::Write);
-            }
-            if self.client_ended && self.up.is_empty() {
-                net::shutdown(&self.flow.upstream, Shutdown::Write);
-            }
-            let over = self.upstream_ended && self.client_ended && self.up.is_empty() && self.down.is_empty();
-            return if over {
-                Next::End(Outcome::Complete)
-            } else {
-                Next::Wait
-            };
-        }
         match self.ending {
             Some(outcome) if self.down.is_empty() => Next::End(outcome),
+            None if self.is_tunnel() => self.tunnel_settle(),
             _ => Next::Wait,
         }
     }
@@ -332,16 +321,6 @@ impl Carried {
 
     fn flush_down(&mut self) -> Result<(), Next> {
         flush(&self.flow.client, &mut self.down).map_err(|_| Next::End(Outcome::ClientLeft))
-    }
-
-    fn send_up(&mut self, bytes: &[u8]) -> Result<(), Next> {
-        send_or_keep(&self.flow.upstream, bytes, &mut self.up)
-            .map_err(|_| Next::End(Outcome::UpstreamCut("the engine reset the connection")))
-    }
-
-    fn flush_up(&mut self) -> Result<(), Next> {
-        flush(&self.flow.upstream, &mut self.up)
-            .map_err(|_| Next::End(Outcome::UpstreamCut("the engine reset the connection")))
     }
 }
 
@@ -361,7 +340,7 @@ pub(crate) fn dechunk(framing: &mut Framing, bytes: &mut [u8]) -> (usize, usize,
     }
 }
 
-fn receive(conn: &mut Conn, buffer: &mut [u8]) -> io::Result<usize> {
+pub(super) fn receive(conn: &mut Conn, buffer: &mut [u8]) -> io::Result<usize> {
     // SAFETY: the pointer and the length come from one slice that outlives the call.
     let received = unsafe {
         libc::recv(
@@ -377,13 +356,13 @@ fn receive(conn: &mut Conn, buffer: &mut [u8]) -> io::Result<usize> {
 }
 
 /// Sends `bytes`, behind what is kept already; what the socket doesn't take is kept.
-fn send_or_keep(conn: &Conn, bytes: &[u8], kept: &mut BytesMut) -> io::Result<()> {
+pub(super) fn send_or_keep(conn: &Conn, bytes: &[u8], kept: &mut BytesMut) -> io::Result<()> {
     let sent = if kept.is_empty() { send(conn, bytes)? } else { 0 };
     kept.extend_from_slice(&bytes[sent..]);
     Ok(())
 }
 
-fn flush(conn: &Conn, kept: &mut BytesMut) -> io::Result<()> {
+pub(super) fn flush(conn: &Conn, kept: &mut BytesMut) -> io::Result<()> {
     let sent = send(conn, kept)?;
     kept.advance(sent);
     if kept.is_empty() {

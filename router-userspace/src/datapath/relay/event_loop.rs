@@ -10,18 +10,22 @@ use std::time::Duration;
 use slab::Slab;
 
 use super::carried::{Carried, IN, Next};
+use super::hop_turns::Hop;
 use super::kernel_side::Mode;
 use super::poll::{Interest, Poll};
+use super::scheduling::{Change, Guard, SchedulingClass, set_fifo, thread_cpu};
 use super::thread::{KernelRelay, RelayConfig};
-use crate::datapath::kernel::{Event, EventRing, FlowId, SWEEP_INTERVAL as NEWS_SWEEP_INTERVAL};
+use crate::datapath::kernel::{
+    Event, EventRing, FlowId, SWEEP_INTERVAL as NEWS_SWEEP_INTERVAL, UpstreamSlot,
+};
 use crate::datapath::{Flow, FlowKind, Outcome};
 use crate::telemetry::{CopyReason, Metrics};
 use crate::types::{Micros, now};
 
 /// Bytes that one turn of one flow may receive.
 const TURN_BYTES: usize = 64 << 10;
-/// Events taken from the kernel at once.
-const EVENTS_MAX: usize = 256;
+/// Events taken from the kernel at once: what a turn may do before a real-time relay looks at its clock again.
+const EVENTS_MAX: usize = 64;
 /// How often the time limits of all flows are looked at.
 const LIMITS_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a relay without flows sleeps.
@@ -68,6 +72,7 @@ pub(super) struct News {
     /// For each [`FlowId`] the slab's key + 1; 0 = none of this relay's.
     keys: Vec<u32>,
     next_sweep: Micros,
+    pub(super) hop: Hop,
 }
 
 impl News {
@@ -84,6 +89,7 @@ impl News {
             ring,
             keys: Vec::new(),
             next_sweep: Micros(0),
+            hop: Hop::default(),
         })
     }
 
@@ -102,8 +108,8 @@ impl News {
 }
 
 /// A flow in the slab, with what epoll is told of its two sockets.
-struct Entry {
-    carried: Carried,
+pub(super) struct Entry {
+    pub(super) carried: Carried,
     client_interest: Interest,
     upstream_interest: Interest,
     path: &'static str,
@@ -113,10 +119,10 @@ struct Entry {
 pub(super) struct Loop {
     poll: Poll,
     queue: Queue,
-    news: Option<News>,
+    pub(super) news: Option<News>,
     config: RelayConfig,
-    metrics: Arc<Metrics>,
-    flows: Slab<Entry>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) flows: Slab<Entry>,
     /// Flows whose client is being waited for; few at a time.
     draining: Vec<usize>,
     next_limits: Micros,
@@ -147,7 +153,8 @@ impl Loop {
     }
 
     /// Carries flows until the relay is stopped.
-    pub(super) fn run(&mut self) {
+    pub(super) fn run(&mut self, class: SchedulingClass) {
+        let mut guard = (class == SchedulingClass::Fifo).then(|| Guard::new(now(), thread_cpu()));
         let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX];
         while !self.queue.stopped() {
             let timeout = self.next_due().since(now());
@@ -166,8 +173,25 @@ impl Loop {
                 self.take_in(at);
             }
             self.look_after(at);
+            if let Some(guard) = &mut guard {
+                self.heed(guard.turn(now(), thread_cpu));
+            }
         }
         self.end_all();
+    }
+
+    /// Changes the thread's scheduling as the guard says.
+    fn heed(&self, change: Change) {
+        let fifo = match change {
+            Change::None => return,
+            Change::StepDown => {
+                self.metrics.relay_step_downs_total.inc();
+                false
+            }
+            Change::StepUp => true,
+        };
+        // Refused only where the host has withdrawn what it granted; the relay then goes on as it is.
+        let _ = set_fifo(fifo);
     }
 
     /// When something is to be done even if no event comes.
@@ -193,7 +217,7 @@ impl Loop {
         while let Ok(flow) = self.queue.receiver.try_recv() {
             let path = self.path_of(&flow);
             self.metrics.flow_begins(path);
-            let id = flow.upstream_slot.as_ref().map(|slot| slot.id());
+            let id = flow.upstream_slot.as_ref().map(UpstreamSlot::id);
             let mut carried = Carried::new(flow, at);
             carried.kernel.may_arm = true;
             let entry = Entry {
@@ -213,9 +237,9 @@ impl Loop {
 
     /// The way that a flow begins on, and the count of why it isn't the kernel's.
     fn path_of(&self, flow: &Flow) -> &'static str {
-        if self.news.is_none() {
+        let Some(news) = &self.news else {
             return "copy";
-        }
+        };
         let reason = match &flow.kind {
             FlowKind::Tunnel => CopyReason::Tunnel,
             FlowKind::Dechunked(_) => CopyReason::Framing,
@@ -223,6 +247,7 @@ impl Loop {
             FlowKind::Body(_) if flow.upstream_slot.is_none() || flow.client_slot.is_none() => {
                 CopyReason::InsertRefused
             }
+            FlowKind::Body(_) if !news.hop.is_open() => CopyReason::HopStalled,
             FlowKind::Body(_) => return "kernel",
         };
         self.metrics.count_copy_flow(reason);
@@ -259,13 +284,18 @@ impl Loop {
         self.told = told;
     }
 
-    fn act(&mut self, key: usize, step: impl FnOnce(&mut Carried, &mut [u8]) -> Next) {
+    pub(super) fn act(&mut self, key: usize, step: impl FnOnce(&mut Carried, &mut [u8]) -> Next) {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        match step(&mut entry.carried, &mut self.buffer) {
+        let next = step(&mut entry.carried, &mut self.buffer);
+        let seen = entry.carried.kernel.seen.take();
+        match next {
             Next::Wait => self.watch(key),
             Next::End(outcome) => self.end(key, outcome),
+        }
+        if let Some(seen) = seen {
+            self.hop_seen(key, seen, now());
         }
     }
 
@@ -274,8 +304,11 @@ impl Loop {
         let Some(entry) = self.flows.get_mut(key) else {
             return;
         };
-        if let Some(news) = &self.news {
-            entry.carried.try_arm(news.at.relay);
+        if let Some(news) = &mut self.news {
+            let at = now();
+            if news.hop.may_arm(at) && entry.carried.try_arm(news.at.relay) {
+                news.hop.armed(key, at);
+            }
         }
         if matches!(entry.carried.mode, Mode::Draining { .. }) && !self.draining.contains(&key) {
             self.draining.push(key);
@@ -314,7 +347,7 @@ impl Loop {
             Interest::Off,
         );
         self.draining.retain(|draining| *draining != key);
-        let id = entry.carried.flow.upstream_slot.as_ref().map(|slot| slot.id());
+        let id = entry.carried.flow.upstream_slot.as_ref().map(UpstreamSlot::id);
         if let (Some(news), Some(id)) = (&mut self.news, id) {
             news.note(id, None);
         }
@@ -343,6 +376,7 @@ impl Loop {
                 .kernel
                 .sweep_dirty(news.at.relay, |flow, event| told.push((flow, event)));
             self.act_on_news(at);
+            self.watch_hop(at);
         }
         if at >= self.next_limits {
             self.next_limits = at + LIMITS_INTERVAL;

@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use super::carried::{Carried, Next};
+use super::hop::{Seen, Standing};
 use crate::datapath::kernel::{Arm, Armed, Drain, Event};
 use crate::datapath::{FlowKind, Outcome};
 use crate::types::Micros;
@@ -27,9 +28,13 @@ pub(super) enum Mode {
     Kernel,
     /// Nobody: what the kernel redirected is on its way into the client's socket, and a write would overtake it.
     Draining {
+        /// When it last took some of it.
         since: Micros,
+        /// Bytes that waited at the last look.
+        waiting: u64,
         look_at: Micros,
         looks: usize,
+        standing: Standing,
     },
 }
 
@@ -43,6 +48,12 @@ pub(super) struct KernelSide {
     /// Bytes that had arrived when the flow was last sampled.
     arrived: u64,
     spilled: bool,
+    /// Bytes that the kernel carried when it last had the flow.
+    carried: u64,
+    /// What the flow has seen of the hop, for the relay's watch.
+    pub(super) seen: Option<Seen>,
+    /// How its bytes move while the kernel has it, where it is looked at.
+    standing: Option<Standing>,
 }
 
 impl Carried {
@@ -52,19 +63,19 @@ impl Carried {
         body && self.flow.upstream_slot.is_some() && self.flow.client_slot.is_some()
     }
 
-    /// Gives the flow to the kernel where it qualifies and nothing is left to read or write.
-    pub(super) fn try_arm(&mut self, relay: u32) {
+    /// Gives the flow to the kernel where it qualifies and nothing is left to read or write; `true` = it was given.
+    pub(super) fn try_arm(&mut self, relay: u32) -> bool {
         let ready =
             self.mode == Mode::Copy && self.kernel.may_arm && self.down.is_empty() && self.ending.is_none();
         if !ready || !self.qualifies() || (self.kernel.spilled && self.client_is_behind()) {
-            return;
+            return false;
         }
         self.kernel.may_arm = false;
         let FlowKind::Body(framing) = self.flow.kind else {
-            return;
+            return false;
         };
         let (Some(upstream), Some(client)) = (&mut self.flow.upstream_slot, &self.flow.client_slot) else {
-            return;
+            return false;
         };
         let read = self.flow.upstream.bytes_read;
         let arm = Arm {
@@ -74,10 +85,16 @@ impl Carried {
             relay,
         };
         // An error leaves the flow here; the copy finds out what is wrong with the socket.
-        if let Ok(Armed::Armed) = upstream.arm(client, self.flow.client.as_fd(), &arm) {
+        let armed = matches!(
+            upstream.arm(client, self.flow.client.as_fd(), &arm),
+            Ok(Armed::Armed)
+        );
+        if armed {
             self.kernel.arrived = upstream.arrived();
+            self.kernel.standing = None;
             self.mode = Mode::Kernel;
         }
+        armed
     }
 
     fn client_is_behind(&self) -> bool {
@@ -100,8 +117,10 @@ impl Carried {
         }
         self.mode = Mode::Draining {
             since: at,
+            waiting: u64::MAX,
             look_at: at,
             looks: 0,
+            standing: Standing::new(at),
         };
         self.look(at)
     }
@@ -117,6 +136,7 @@ impl Carried {
         };
         self.flow.kind = FlowKind::Body(back.framing);
         self.bytes += back.carried;
+        self.kernel.carried = back.carried;
         self.kernel.bytes += back.carried;
         self.received_at = at;
         self.sample(at);
@@ -127,8 +147,10 @@ impl Carried {
     pub(super) fn look(&mut self, at: Micros) -> Next {
         let Mode::Draining {
             since,
+            waiting,
             look_at,
             looks,
+            mut standing,
         } = self.mode
         else {
             return Next::Wait;
@@ -142,22 +164,79 @@ impl Carried {
         match slot.drained(self.flow.client.as_fd()) {
             Ok(Drain::Drained) => {
                 self.mode = Mode::Copy;
+                if self.kernel.carried > 0 {
+                    self.kernel.seen = Some(Seen::Drained(at.since(since)));
+                }
                 if matches!(&self.flow.kind, FlowKind::Body(framing) if framing.is_done()) {
                     self.ending = Some(Outcome::Complete);
                 }
                 self.settle()
             }
-            Ok(Drain::Waiting(_)) => {
+            Ok(Drain::Waiting(now_waiting)) => {
+                let given = self.kernel.carried.saturating_sub(now_waiting);
+                if standing.stalled(given, self.client_has_room(), at) {
+                    self.kernel.seen = Some(Seen::Stalled);
+                }
                 let wait = DRAIN_WAITS[looks.min(DRAIN_WAITS.len() - 1)];
                 self.mode = Mode::Draining {
-                    since,
+                    // A slow client has its time anew whenever it takes some.
+                    since: if now_waiting < waiting { at } else { since },
+                    waiting: now_waiting,
                     look_at: at + wait,
                     looks: looks + 1,
+                    standing,
                 };
                 Next::Wait
             }
             Ok(Drain::Lost) | Err(_) => Next::End(Outcome::ClientLeft),
         }
+    }
+
+    /// Whether the client's socket would take more.
+    fn client_has_room(&self) -> bool {
+        let mut poll = libc::pollfd {
+            fd: self.flow.client.raw_fd(),
+            events: libc::POLLOUT,
+            revents: 0,
+        };
+        // SAFETY: one valid pollfd, and no wait.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        ready == 1 && poll.revents & libc::POLLOUT != 0
+    }
+
+    /// Looks how the bytes of a flow that the kernel has move; `true` = some wait, so that another look is due.
+    pub(super) fn watch_hop(&mut self, at: Micros) -> bool {
+        let (Mode::Kernel, Some(slot)) = (self.mode, &self.flow.upstream_slot) else {
+            return false;
+        };
+        let before = slot.carried();
+        let waiting = match slot.drained(self.flow.client.as_fd()) {
+            Ok(Drain::Waiting(waiting)) => waiting,
+            Ok(Drain::Drained | Drain::Lost) | Err(_) => {
+                self.kernel.standing = None;
+                return false;
+            }
+        };
+        if slot.carried() != before {
+            // The two halves of the reading are of different moments.
+            return true;
+        }
+        let room = self.client_has_room();
+        let standing = self.kernel.standing.get_or_insert_with(|| Standing::new(at));
+        if standing.stalled(before.saturating_sub(waiting), room, at) {
+            self.kernel.seen = Some(Seen::Stalled);
+        }
+        true
+    }
+
+    /// Whether the kernel has redirected bytes of the flow since it was given to it.
+    pub(super) fn kernel_has_carried(&self) -> bool {
+        self.mode == Mode::Kernel
+            && self
+                .flow
+                .upstream_slot
+                .as_ref()
+                .is_some_and(|slot| slot.carried() > 0)
     }
 
     /// When the next look at the client is due.

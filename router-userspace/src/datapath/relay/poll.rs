@@ -35,9 +35,8 @@ impl Poll {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the kernel has just given this descriptor to us.
-        Ok(Poll {
-            fd: unsafe { OwnedFd::from_raw_fd(fd) },
-        })
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Poll { fd })
     }
 
     fn control(&self, operation: i32, fd: RawFd, token: u64, events: u32) -> io::Result<()> {

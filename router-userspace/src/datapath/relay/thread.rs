@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::event_loop::{Loop, News, Queue};
 use super::poll::Poll;
+use super::scheduling::{RelayPriority, SchedulingClass, claim};
 use crate::datapath::Flow;
 use crate::datapath::kernel::Kernel;
 use crate::telemetry::Metrics;
@@ -32,6 +33,8 @@ pub struct RelayConfig {
     pub stream_idle: Duration,
     /// Time for which a client may take nothing while bytes wait for it.
     pub client_write: Duration,
+    /// Its place among the threads of its core.
+    pub priority: RelayPriority,
 }
 
 /// A running relay; dropping the handle and all its clones leaves the thread running until `stop`.
@@ -39,6 +42,7 @@ pub struct RelayConfig {
 pub struct Relay {
     handle: RelayHandle,
     thread: JoinHandle<()>,
+    class: SchedulingClass,
 }
 
 impl Relay {
@@ -58,18 +62,41 @@ impl Relay {
         let poll = Poll::new()?;
         let queue = Queue::new(receiver, Arc::clone(&wake), Arc::clone(&stop), &poll)?;
         let news = kernel.map(|kernel| News::new(kernel, &poll)).transpose()?;
+        // A real-time thread would starve the kernel's own worker, through which redirected bytes go.
+        let priority = if news.is_some() {
+            RelayPriority::Normal
+        } else {
+            config.priority
+        };
         let handle = RelayHandle { sender, wake, stop };
-        let mut event_loop = Loop::new(poll, queue, news, config, metrics);
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || event_loop.run())?;
-        Ok(Relay { handle, thread })
+        let mut event_loop = Loop::new(poll, queue, news, config, Arc::clone(&metrics));
+        let (granted, grant) = sync_channel(1);
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let class = claim(priority);
+            // Whoever started the relay waits for it.
+            let _ = granted.send(class);
+            metrics.relay_scheduled(class.as_str());
+            event_loop.run(class);
+            metrics.relay_ended(class.as_str());
+        })?;
+        let class = grant.recv().map_err(io::Error::other)?;
+        Ok(Relay {
+            handle,
+            thread,
+            class,
+        })
     }
 
     /// What workers hand flows over with.
     #[must_use]
     pub fn handle(&self) -> RelayHandle {
         self.handle.clone()
+    }
+
+    /// How the host lets it run.
+    #[must_use]
+    pub fn class(&self) -> SchedulingClass {
+        self.class
     }
 
     /// Ends every flow as [`Outcome::Stopped`] and waits for the thread.

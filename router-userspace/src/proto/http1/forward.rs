@@ -90,10 +90,11 @@ pub fn write_response_head(head: &ResponseHead, forward: ResponseForward, out: &
     match forward.body {
         // The answer to HEAD and a 304 keep the length of the body that isn't there (RFC 9110 section 8.6).
         BodyKind::None => {
-            if head.status >= 200 && head.status != 204 {
-                if let Some(length) = head.fields.first("content-length") {
-                    push_field(out, b"Content-Length", length);
-                }
+            if head.status >= 200
+                && head.status != 204
+                && let Some(length) = head.fields.first("content-length")
+            {
+                push_field(out, b"Content-Length", length);
             }
         }
         body => push_framing(out, body),

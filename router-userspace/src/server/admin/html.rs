@@ -48,6 +48,7 @@ pub(super) fn overview(state: &AdminState) -> String {
 fn backends(page: &mut String, state: &AdminState) {
     page.push_str(
         "<h2>Backends</h2><table><tr><th>Name<th>Address<th>State<th class=\"n\">In flight\
+        <th class=\"n\">Running<th class=\"n\">Waiting<th class=\"n\">KV use\
         <th class=\"n\">Requests<th class=\"n\">2xx, 3xx<th class=\"n\">4xx<th class=\"n\">5xx\
         <th class=\"n\">Broken off<th class=\"n\">Unreachable<th class=\"n\">Last byte<th class=\"n\">Last probe</tr>",
     );
@@ -77,6 +78,17 @@ fn row(page: &mut String, backend: &BackendPage<'_>) {
         backend.in_flight,
         backend.max_in_flight,
     );
+    let engine = &backend.engine;
+    for count in [engine.running, engine.waiting] {
+        let _ = match count {
+            Some(count) => write!(page, "<td class=\"n\">{count}"),
+            None => write!(page, "<td class=\"n\">?"),
+        };
+    }
+    let _ = match engine.kv_usage_ratio {
+        Some(ratio) => write!(page, "<td class=\"n\">{:.0} %", ratio * 100.0),
+        None => write!(page, "<td class=\"n\">?"),
+    };
     let answers = &backend.answers_total;
     for count in [
         backend.requests_total,

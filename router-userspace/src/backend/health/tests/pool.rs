@@ -10,7 +10,7 @@ pub(super) struct Engine {
     /// How its next probes end.
     pub(super) probe: ProbeOutcome,
     /// Its token counters; `None` = no such page.
-    pub(super) tokens: Option<f64>,
+    pub(super) tokens: Option<u64>,
     /// What the workers count.
     pub(super) counts: Observation,
     /// Probes begun so far.

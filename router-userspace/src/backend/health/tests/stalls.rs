@@ -34,10 +34,10 @@ fn an_idle_backend_is_never_stalled() {
 #[test]
 fn moving_token_counters_excuse_silence_and_standing_ones_do_not() {
     let mut pool = Pool::new(2);
-    pool.engines[0].tokens = Some(1000.0);
+    pool.engines[0].tokens = Some(1000);
     pool.send(0);
     pool.run_with(Duration::from_secs(300), |pool| {
-        pool.engines[0].tokens = pool.engines[0].tokens.map(|tokens| tokens + 10.0);
+        pool.engines[0].tokens = pool.engines[0].tokens.map(|tokens| tokens + 10);
         assert_eq!(pool.state(0), Healthy, "it computes");
     });
     let took = pool.until(0, Stalled, 60);
@@ -47,16 +47,16 @@ fn moving_token_counters_excuse_silence_and_standing_ones_do_not() {
 #[test]
 fn a_stalled_backend_is_back_when_its_counters_move_and_a_probe_passes() {
     let mut pool = Pool::new(2);
-    pool.engines[0].tokens = Some(5.0);
+    pool.engines[0].tokens = Some(5);
     pool.send(0);
     pool.run(25);
     pool.engines[0].probe = ProbeOutcome::TimedOut;
     pool.until(0, Stalled, 10);
-    pool.engines[0].tokens = Some(6.0);
+    pool.engines[0].tokens = Some(6);
     pool.run(10);
     assert_eq!(pool.state(0), Stalled, "no probe has passed");
     pool.engines[0].probe = ProbeOutcome::Passed;
-    pool.engines[0].tokens = Some(7.0);
+    pool.engines[0].tokens = Some(7);
     pool.until(0, Healthy, 30);
 }
 
@@ -67,7 +67,7 @@ fn without_stall_metrics_bytes_alone_decide() {
         ..HealthConfig::default()
     };
     let mut pool = Pool::with(config, 2);
-    pool.engines[0].tokens = Some(0.0);
+    pool.engines[0].tokens = Some(0);
     pool.send(0);
     let took = pool.until(0, Stalled, 31);
     assert!(took >= Duration::from_secs(30), "{took:?}");
