@@ -49,7 +49,7 @@ pub use metrics::MetricsPage;
 pub use netns::{FAR, Namespace, TwoHosts};
 pub use options::{Ended, RouterOptions, run};
 pub use random::Random;
-pub use router::{Datapath, Router, for_each_datapath, has_kernel, skip};
+pub use router::{Datapath, Router, for_each_datapath, for_each_datapath_at_once, has_kernel, skip};
 pub use soak::{SoakOptions, soak};
 pub use tcp::{TcpBackend, TcpRouter, accept_any, connect_from};
 pub use upstream::{PROBE_ANSWER, Upstream, UpstreamConn};

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 use warmpath_tests::{
-    Client, Datapath, Gate, Router, RouterOptions, TempFile, Upstream, for_each_datapath, wait_until,
+    Client, Datapath, Gate, Router, RouterOptions, TempFile, Upstream, for_each_datapath_at_once, wait_until,
 };
 
 use crate::requests::{CHUNKED, POST, get, unused_address};
@@ -85,7 +85,7 @@ fn post(target: &str) -> String {
 
 #[test]
 fn each_way_a_request_can_end_is_a_whole_line_with_its_figures() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (asked, file) = (Gate::new(), TempFile::name("log"));
         let upstream = engine(&asked);
         let name = upstream.address().to_string();
@@ -188,7 +188,7 @@ fn each_way_a_request_can_end_is_a_whole_line_with_its_figures() {
 
 #[test]
 fn a_retry_is_counted_in_its_line() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let file = TempFile::name("log");
         let router = logging(datapath, &[], &file, "[health]\nenabled = false")
             .backend(unused_address())
@@ -205,7 +205,7 @@ fn a_retry_is_counted_in_its_line() {
 
 #[test]
 fn a_full_disk_costs_the_log_and_nothing_else() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = Upstream::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
         let router = RouterOptions::new(datapath, &[&upstream])
             .config("access_log = \"/dev/full\"")

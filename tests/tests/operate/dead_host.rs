@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use warmpath_tests::{
-    Client, Datapath, FAR, Framing, Gate, Router, RouterOptions, TwoHosts, Upstream, has_kernel, skip,
-    wait_until,
+    Client, Datapath, FAR, Framing, Gate, Router, RouterOptions, TwoHosts, Upstream,
+    for_each_datapath_at_once, skip, wait_until,
 };
 
 use crate::requests::{CHUNKED, get};
@@ -114,17 +114,8 @@ fn dies(datapath: Datapath, hosts: &TwoHosts) {
 
 #[test]
 fn requests_at_a_host_that_died_fail_in_time_and_others_never_notice() {
-    let mut datapaths = vec![Datapath::Copy];
-    if has_kernel() {
-        datapaths.push(Datapath::Kernel);
-    }
-    // At the same time: they mostly wait.
-    thread::scope(|scope| {
-        for datapath in datapaths {
-            scope.spawn(move || match TwoHosts::new() {
-                Ok(hosts) => dies(datapath, &hosts),
-                Err(why) => skip(&format!("no network namespaces: {why:#}")),
-            });
-        }
+    for_each_datapath_at_once(|datapath| match TwoHosts::new() {
+        Ok(hosts) => dies(datapath, &hosts),
+        Err(why) => skip(&format!("no network namespaces: {why:#}")),
     });
 }

@@ -1,7 +1,9 @@
 //! Health with simulated engines and their faults.
 
 use serde_json::Value;
-use warmpath_tests::{Client, Datapath, Engines, Router, RouterOptions, for_each_datapath, wait_until};
+use warmpath_tests::{
+    Client, Datapath, Engines, Router, RouterOptions, for_each_datapath_at_once, wait_until,
+};
 
 use crate::requests::completion;
 
@@ -46,7 +48,7 @@ fn call(router: &Router) -> u16 {
 
 #[test]
 fn a_frozen_engine_gets_no_new_requests_until_it_moves_again() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let engines = Engines::start(2, &["--speed", "100"]);
         engines.fault(0, r#"{"kind":"frozen"}"#);
         let router = router(
@@ -82,7 +84,7 @@ fn a_frozen_engine_gets_no_new_requests_until_it_moves_again() {
 
 #[test]
 fn an_engine_whose_answers_are_mostly_5xx_is_ejected_and_comes_back_by_a_trial() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let engines = Engines::start(2, &["--speed", "100"]);
         engines.fault(0, r#"{"kind":"status","status":500}"#);
         let router = router(datapath, &engines, "eject_time = \"1s\"\neject_time_max = \"1s\"");
@@ -106,7 +108,7 @@ fn an_engine_whose_answers_are_mostly_5xx_is_ejected_and_comes_back_by_a_trial()
 
 #[test]
 fn a_clients_4xx_never_eject() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let engines = Engines::start(2, &["--speed", "100"]);
         engines.fault(0, r#"{"kind":"status","status":429}"#);
         let router = router(datapath, &engines, "");
@@ -122,7 +124,7 @@ fn a_clients_4xx_never_eject() {
 
 #[test]
 fn half_of_a_pool_may_be_ejected_and_beyond_it_health_is_ignored() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let engines = Engines::start(4, &["--speed", "100"]);
         let router = router(datapath, &engines, "");
         let verdict = |index: usize| backend(&router, index)["verdict"].clone();
