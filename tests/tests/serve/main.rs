@@ -4,6 +4,7 @@ mod connections;
 mod departures;
 mod fields;
 mod framing_faults;
+mod relays;
 mod requests;
 mod responses;
 mod retries;

@@ -234,6 +234,9 @@ impl Carried {
             upstream_slot = None;
             client_slot = None;
             net::shutdown(&upstream, Shutdown::Both);
+            // What the program passed and nobody read lies outside the socket's receive queue, so that a close would
+            // send a FIN only. An engine that waits for a closed window would then wait for a minute.
+            net::reset_on_close(&upstream);
             if ends_by_close {
                 // A FIN would look like the end of the body.
                 net::reset_on_close(&client);
