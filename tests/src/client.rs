@@ -1,6 +1,7 @@
 //! A raw client of the router. What goes wrong is a panic: a test has nothing better to do with it.
 
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use crate::message::{Body, Framing, Head, Message};
 use crate::wire::{Closed, Wire};
@@ -39,6 +40,18 @@ impl Client {
         Client {
             wire: Wire::new(socket.into()).expect("takes its options"),
         }
+    }
+
+    /// Lets a read take so long instead of [`crate::DEADLINE`].
+    ///
+    /// # Panics
+    /// Where the option can't be set.
+    #[track_caller]
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.wire
+            .stream()
+            .set_read_timeout(Some(deadline))
+            .expect("takes its options");
     }
 
     /// Sends all of `bytes`.

@@ -10,6 +10,9 @@ use crate::upstream::Upstream;
 /// The exit code of `warmpath` where a demanded kernel feature is absent.
 const EXIT_NO_KERNEL: i32 = 69;
 
+/// What the log of a router says before the address of its first listener.
+pub(crate) const READY: &str = "listening on http://";
+
 /// How to start a router.
 #[derive(Clone, Debug)]
 pub struct RouterOptions {
@@ -20,6 +23,7 @@ pub struct RouterOptions {
     config: String,
     prefix: Vec<String>,
     prepare: Option<fn(&mut Command)>,
+    ready: &'static str,
 }
 
 impl RouterOptions {
@@ -37,6 +41,7 @@ impl RouterOptions {
             config: String::new(),
             prefix: Vec::new(),
             prepare: None,
+            ready: READY,
         }
     }
 
@@ -77,6 +82,13 @@ impl RouterOptions {
         self
     }
 
+    /// What stands in its log before the address where clients connect, once it listens.
+    #[must_use]
+    pub fn ready(mut self, marker: &'static str) -> RouterOptions {
+        self.ready = marker;
+        self
+    }
+
     /// Something done to the command before it starts.
     #[must_use]
     pub fn prepare(mut self, prepare: fn(&mut Command)) -> RouterOptions {
@@ -108,8 +120,9 @@ impl RouterOptions {
     /// Starts it. The error is why the host has no kernel datapath.
     #[track_caller]
     pub(crate) fn launch(self) -> Result<Router, String> {
+        let ready = self.ready;
         let mut router = self.spawn();
-        if router.listens() {
+        if router.listens(ready) {
             return Ok(router);
         }
         let ended = router.end();

@@ -58,6 +58,22 @@ pub fn for_each_datapath(test: impl Fn(Datapath)) {
     }
 }
 
+/// The same at the same time, for tests that mostly wait.
+///
+/// # Panics
+/// Where the test does, or the kernel datapath is required and isn't there.
+pub fn for_each_datapath_at_once(test: impl Fn(Datapath) + Sync) {
+    let kernel = has_kernel();
+    thread::scope(|scope| {
+        let other = kernel.then(|| scope.spawn(|| test(Datapath::Kernel)));
+        test(Datapath::Copy);
+        if let Some(Err(panic)) = other.map(thread::ScopedJoinHandle::join) {
+            eprintln!("datapath: kernel");
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
 /// Whether this host has the kernel datapath; says why not.
 ///
 /// # Panics
@@ -133,10 +149,10 @@ impl Router {
         }
     }
 
-    /// Waits until it listens; false where it ended.
+    /// Waits until it listens, which its log says by `ready` before the address; false where it ended.
     #[track_caller]
-    pub(crate) fn listens(&mut self) -> bool {
-        let listening = self.log.wait_for("listening on http://");
+    pub(crate) fn listens(&mut self, ready: &str) -> bool {
+        let listening = self.log.wait_for(ready);
         let admin = self.log.wait_for("admin on http://");
         let (Some(listening), Some(admin)) = (listening, admin) else {
             return false;

@@ -3,8 +3,6 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
@@ -105,7 +103,6 @@ pub fn accept_any(backends: &[&TcpBackend]) -> (usize, Wire) {
 #[derive(Debug)]
 pub struct TcpRouter {
     router: Router,
-    file: PathBuf,
 }
 
 impl TcpRouter {
@@ -116,22 +113,31 @@ impl TcpRouter {
     #[must_use]
     #[track_caller]
     pub fn start(datapath: Datapath, text: &str) -> TcpRouter {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("warmpath-test-{}-{number}.toml", std::process::id());
-        let file = std::env::temp_dir().join(name);
+        TcpRouter::with(RouterOptions::new(datapath, &[]).backend("127.0.0.1:9"), text)
+    }
+
+    /// The same without any HTTP backend, and so without an HTTP listener.
+    ///
+    /// # Panics
+    /// Where it doesn't start.
+    #[must_use]
+    #[track_caller]
+    pub fn start_alone(text: &str) -> TcpRouter {
+        let options = RouterOptions::new(Datapath::Copy, &[]);
+        TcpRouter::with(options.ready("listening on "), text)
+    }
+
+    #[track_caller]
+    fn with(options: RouterOptions, text: &str) -> TcpRouter {
         let health = if text.contains("[health]") {
             ""
         } else {
             "\n[health]\nenabled = false\n"
         };
-        std::fs::write(&file, [text, health].concat()).expect("a file");
-        let path = file.to_str().expect("a plain path");
-        let router = RouterOptions::new(datapath, &[])
-            .backend("127.0.0.1:9")
-            .arguments(&["--config", path, "--workers", "2"])
-            .start();
-        TcpRouter { router, file }
+        let options = options.config(&[text, health].concat());
+        TcpRouter {
+            router: options.arguments(&["--workers", "2"]).start(),
+        }
     }
 
     /// Where the listener with this name is.
@@ -193,13 +199,6 @@ impl Deref for TcpRouter {
 
     fn deref(&self) -> &Router {
         &self.router
-    }
-}
-
-impl Drop for TcpRouter {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _ = std::fs::remove_file(&self.file);
     }
 }
 

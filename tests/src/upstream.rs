@@ -1,6 +1,6 @@
 //! A scripted engine: a thread for each connection, which does what the test's script says.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,9 @@ const PROBES: &[&str] = &["/health", "/metrics", "/v1/loads?include=core,queues"
 const METRICS: &str = "/metrics";
 /// What they are answered with by default: a comment on a metrics page.
 pub const PROBE_ANSWER: &[u8] = b"# a page of the test's engine\n";
+
+/// How long a connection to an engine's own port may take.
+const WAKE_TIME: Duration = Duration::from_secs(1);
 
 /// A listening engine. Its drop panics where a script failed.
 #[derive(Debug)]
@@ -47,7 +50,19 @@ impl Upstream {
     /// Where no port can be had.
     #[must_use]
     pub fn start(script: impl Fn(&mut UpstreamConn) -> Result<()> + Send + Sync + 'static) -> Upstream {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        Upstream::start_on(Ipv4Addr::LOCALHOST.into(), script)
+    }
+
+    /// The same on an address of this host's.
+    ///
+    /// # Panics
+    /// Where no port can be had.
+    #[must_use]
+    pub fn start_on(
+        ip: IpAddr,
+        script: impl Fn(&mut UpstreamConn) -> Result<()> + Send + Sync + 'static,
+    ) -> Upstream {
+        let listener = TcpListener::bind((ip, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
         let shared = Arc::new(Shared::default());
         let (script, accepting) = (Arc::new(script), Arc::clone(&shared));
@@ -117,8 +132,8 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::Release);
-        // Wakes the accepting thread; where that fails it isn't accepting.
-        let _ = TcpStream::connect(self.address);
+        // Wakes the accepting thread; where that fails it isn't accepting, or its host is cut off.
+        let _ = TcpStream::connect_timeout(&self.address, WAKE_TIME);
         if thread::panicking() {
             for failure in &*lock(&self.shared.failures) {
                 eprintln!("upstream script: {failure}");

@@ -219,7 +219,7 @@ pub(super) enum StreamError {
     /// The client's side: it left, or sent what can't be passed on.
     Client(BodyError),
     /// The engine took no more of it.
-    Upstream,
+    Upstream(IoFailure),
 }
 
 impl Rest {
@@ -243,7 +243,7 @@ impl Rest {
                 upstream
                     .write_all(part, timeouts.upstream_write)
                     .await
-                    .map_err(|_| StreamError::Upstream)?;
+                    .map_err(StreamError::Upstream)?;
             }
             if !self.is_empty() && conn.read_ahead.is_empty() {
                 read_more(conn, link, READ_BYTES, timeouts)

@@ -52,6 +52,8 @@ pub(super) enum Failure {
         repeatable: bool,
         /// Whether a kept connection had died unnoticed: a new one to the same engine is worth a try.
         stale: bool,
+        /// Whether the engine had begun to answer, or may be busy with the request: then it is never sent again.
+        began: bool,
         /// Whether the engine went away in silence: by config a generation call may be repeated elsewhere.
         died: bool,
         answer: OwnAnswer,
@@ -100,6 +102,7 @@ impl Exchange<'_> {
                 Err(Failure::Upstream {
                     repeatable: stale,
                     stale,
+                    began,
                     died,
                     answer,
                 })
@@ -139,6 +142,7 @@ impl Exchange<'_> {
             Failure::Upstream {
                 repeatable: true,
                 stale: false,
+                began: false,
                 died: true,
                 answer: OwnAnswer::new(OwnError::BadGateway, message),
             }
@@ -167,7 +171,7 @@ impl Exchange<'_> {
             self.held
                 .send(head, ring, timeouts)
                 .await
-                .map_err(|_| StreamError::Upstream)?;
+                .map_err(StreamError::Upstream)?;
             rest.stream(conn, link, ring, limits, timeouts).await
         };
         let mut upload = pin!(upload);
@@ -181,9 +185,18 @@ impl Exchange<'_> {
                     uploading = false;
                     first_byte_deadline = timeouts.first_byte.map(|limit| Instant::now() + limit);
                     // The engine may have answered before it stopped taking the body: then that's the answer.
-                    if let Err(StreamError::Client(error)) = sent {
-                        close_and_settle(ring, reply.as_mut()).await;
-                        return Err(error.into());
+                    match sent {
+                        Err(StreamError::Client(error)) => {
+                            close_and_settle(ring, reply.as_mut()).await;
+                            return Err(error.into());
+                        }
+                        Err(StreamError::Upstream(IoFailure::TimedOut)) => {
+                            // The deadline has shut the connection down, so that no answer comes either.
+                            close_and_settle(ring, reply.as_mut()).await;
+                            let message = "it took no more of the request (timeouts.upstream_write)".to_owned();
+                            return Err(Trouble::Upstream { error: OwnError::BadGateway, message, began: true });
+                        }
+                        Ok(()) | Err(StreamError::Upstream(IoFailure::Broken(_))) => {}
                     }
                 }
                 reply = &mut reply => {

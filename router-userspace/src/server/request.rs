@@ -98,6 +98,7 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
             Err(Failure::Upstream {
                 repeatable,
                 stale,
+                began,
                 died,
                 answer,
             }) => {
@@ -107,8 +108,10 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
                     && request.stateless_generation()
                     && !tries.repeated;
                 tries.repeated |= generation && !repeatable;
-                let repeatable = (repeatable || generation || request.idempotent()) && held.complete();
-                if !repeatable || !tries.another(worker, stale) {
+                let repeatable =
+                    (repeatable || generation || request.idempotent()) && !began && held.complete();
+                let somewhere = stale || others_fit(worker, &tries, backend.id);
+                if !repeatable || !somewhere || !tries.another(worker, stale) {
                     return own_answer(trace, worker, client, &request, &rest, answer).await;
                 }
                 tries.fail(backend.id, stale);
@@ -287,10 +290,7 @@ fn first_byte(worker: &Worker, ticket: Option<Ticket>, sent_from: Micros, status
 fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries, from: BackendId) -> bool {
     let shared = &worker.shared;
     // Without another that could take it, the engine's own words are the best answer there is.
-    let others = shared.backends.backends.iter().any(|backend| {
-        let fit = backend.state() == BackendState::Healthy && !backend.snapshot().saturated();
-        fit && backend.id != from && !tries.failed.contains(&backend.id)
-    });
+    let others = others_fit(worker, tries, from);
     if !shared.config.retry.statuses.contains(&reply.head.status) || !held.complete() || !others {
         return false;
     }
@@ -299,6 +299,15 @@ fn may_try_elsewhere(worker: &Worker, held: &Held, reply: &Reply, tries: &Tries,
         shared.metrics.retries_total.inc();
     }
     again
+}
+
+/// Whether a backend other than `from` that wasn't tried could take the request.
+fn others_fit(worker: &Worker, tries: &Tries, from: BackendId) -> bool {
+    worker.shared.backends.backends.iter().any(|backend| {
+        let snapshot = backend.snapshot();
+        let fit = snapshot.state == BackendState::Healthy && !snapshot.saturated();
+        fit && backend.id != from && !tries.failed.contains(&backend.id)
+    })
 }
 
 /// Answers an error of the router's own; the connection stays usable where the whole request was read.

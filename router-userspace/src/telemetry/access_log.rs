@@ -50,7 +50,7 @@ pub struct AccessRecord {
     pub status: u16,
     /// Response body bytes sent to the client.
     pub bytes: u64,
-    /// The name of the backend that answered; empty where none did.
+    /// The name of the backend that it was sent to last; empty where it was sent to none.
     pub backend: String,
     /// Why that one: the words of `policy::Reason`, or what refused the request.
     pub reason: &'static str,

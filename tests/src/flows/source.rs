@@ -7,6 +7,8 @@ use std::os::fd::AsRawFd;
 
 use anyhow::{Context as _, Result};
 
+use socket2::{Domain, Protocol, Socket, Type};
+
 use super::chunk::{Template, now_ns};
 use super::poll::{IN, OUT, Poll, receive, schedule, send};
 use super::spec::{Answer, Ending, SPEC_FIELD};
@@ -16,6 +18,8 @@ use crate::Random;
 const BURST_BYTES: usize = 64 << 10;
 /// Bytes of one receive.
 const RECEIVE_BYTES: usize = 64 << 10;
+/// Connections that wait to be accepted: all streams of a load may come at once.
+const BACKLOG: i32 = 4096;
 /// How long the loop sleeps without a chunk due.
 const IDLE_NS: u64 = 1_000_000_000;
 
@@ -296,6 +300,13 @@ fn whole_request(bytes: &[u8]) -> Option<(usize, Answer)> {
     (bytes.len() >= length).then(|| (length, asked.unwrap_or(Answer::Whole { bytes: 2 })))
 }
 
+fn listen(addr: SocketAddr) -> Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
 /// Listeners on `count` ports of the loopback, or from `first` on.
 ///
 /// # Errors
@@ -307,7 +318,7 @@ pub fn listeners(first: SocketAddr, count: u16) -> Result<Vec<TcpListener>> {
             if first.port() != 0 {
                 addr.set_port(first.port() + index);
             }
-            TcpListener::bind(addr).with_context(|| format!("listen on {addr}"))
+            listen(addr).with_context(|| format!("listen on {addr}"))
         })
         .collect()
 }

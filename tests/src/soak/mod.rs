@@ -214,7 +214,7 @@ fn paths(router: &Router) -> String {
             let label = format!("path=\"{path}\"");
             format!(
                 "{path} {} streams {:.0} MB",
-                value("warmpath_flows_total", &label),
+                value("warmpath_flows_started_total", &label),
                 value("warmpath_flow_bytes_total", &label) / 1e6
             )
         })

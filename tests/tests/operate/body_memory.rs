@@ -1,6 +1,6 @@
 //! The memory that request bodies may take together.
 
-use warmpath_tests::{Client, Router, RouterOptions, Upstream, for_each_datapath, wait_until};
+use warmpath_tests::{Client, Router, RouterOptions, Upstream, for_each_datapath_at_once, wait_until};
 
 use crate::requests::{assert_own_error, get};
 
@@ -45,7 +45,7 @@ fn full(router: &Router) -> (Client, Client) {
 
 #[test]
 fn where_the_memory_stays_full_a_body_is_refused_and_what_needs_none_is_served() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = measuring();
         let router = RouterOptions::new(datapath, &[&upstream])
             .config(&config("300ms"))
@@ -73,7 +73,7 @@ fn where_the_memory_stays_full_a_body_is_refused_and_what_needs_none_is_served()
 
 #[test]
 fn a_body_waits_for_memory_and_goes_on_when_another_frees_it() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = measuring();
         let router = RouterOptions::new(datapath, &[&upstream])
             .config(&config("20s"))
@@ -95,7 +95,7 @@ fn a_body_waits_for_memory_and_goes_on_when_another_frees_it() {
 
 #[test]
 fn a_body_as_large_as_the_whole_memory_doesnt_wait_for_itself() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = measuring();
         let router = RouterOptions::new(datapath, &[&upstream])
             .config("[limits]\nbody_buffers_total_bytes = 100000\nbody_buffer_bytes = 100000\n[timeouts]\nbody_buffer_wait = \"100ms\"")

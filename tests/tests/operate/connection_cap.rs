@@ -1,6 +1,6 @@
 //! The cap on client connections.
 
-use warmpath_tests::{Client, RouterOptions, Upstream, for_each_datapath, wait_until};
+use warmpath_tests::{Client, RouterOptions, Upstream, for_each_datapath_at_once, wait_until};
 
 use crate::requests::{GET, assert_own_error, get};
 
@@ -12,7 +12,7 @@ fn good() -> Upstream {
 
 #[test]
 fn beyond_the_cap_a_client_gets_a_503_and_a_seat_frees_when_one_leaves() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = RouterOptions::new(datapath, &[&upstream])
             .config(&format!("[limits]\nconnections_max = {CAP}"))
@@ -51,9 +51,40 @@ fn beyond_the_cap_a_client_gets_a_503_and_a_seat_frees_when_one_leaves() {
 }
 
 #[test]
+fn a_small_limit_of_open_files_lowers_the_cap_and_stalls_nobody() {
+    for_each_datapath_at_once(|datapath| {
+        let upstream = good();
+        let router = RouterOptions::new(datapath, &[&upstream])
+            .prefix(&["prlimit", "--nofile=400:400"])
+            .start();
+        let clients: Vec<Client> = (0..80)
+            .map(|_| {
+                let mut client = Client::connect(router.address());
+                client.send_if_open(GET);
+                client
+            })
+            .collect();
+        let mut served = 0;
+        let mut kept = Vec::new();
+        for mut client in clients {
+            let response = client.response("GET");
+            if response.status() == 200 {
+                served += 1;
+                // Keeps its seat.
+                kept.push(client);
+            } else {
+                assert_own_error(&response, 503, "limits.connections_max");
+            }
+        }
+        // (400 - 256) / 4, what each needs at most.
+        assert_eq!(served, 36);
+    });
+}
+
+#[test]
 fn each_of_many_clients_refused_at_once_is_told_so() {
     const MANY: usize = 300;
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = RouterOptions::new(datapath, &[&upstream])
             .config("[limits]\nconnections_max = 1")

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use warmpath_tests::{
-    Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath, wait_within,
+    Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath_at_once, wait_within,
 };
 
 use crate::requests::{CHUNKED, POST, unused_address};
@@ -44,7 +44,7 @@ fn a_client_that_leaves_stops_its_engine_promptly_wherever_the_call_stands() {
             b"HTTP/1.1 200 OK\r\nContent-Length: 10000000\r\n\r\nhello",
         ),
     ];
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         for (stand, first) in stands {
             let (asked, stopped) = (Gate::new(), Arc::new(AtomicUsize::new(0)));
             let upstream = generating(first, &asked, &stopped);
@@ -68,7 +68,7 @@ fn a_client_that_leaves_stops_its_engine_promptly_wherever_the_call_stands() {
 
 #[test]
 fn a_client_that_leaves_in_its_body_stops_the_engine_that_has_its_beginning() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let cut = Arc::new(AtomicUsize::new(0));
         let begun = Gate::new();
         let upstream = Upstream::start({
@@ -99,7 +99,7 @@ fn a_client_that_leaves_in_its_body_stops_the_engine_that_has_its_beginning() {
 
 #[test]
 fn a_client_that_leaves_while_its_body_is_held_asks_no_engine() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = Upstream::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
         let router = Router::start(datapath, &[&upstream]);
         let mut client = Client::connect(router.address());
@@ -118,7 +118,7 @@ fn a_client_that_leaves_while_its_body_is_held_asks_no_engine() {
 
 #[test]
 fn by_half_close_serve_a_client_that_finished_sending_gets_its_answer() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let sent = Gate::new();
         let upstream = Upstream::start({
             let sent = sent.clone();
@@ -163,7 +163,7 @@ fn by_half_close_serve_a_client_that_finished_sending_gets_its_answer() {
 
 #[test]
 fn by_half_close_serve_a_request_is_tried_again_for_a_client_that_finished_sending() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = Upstream::answering(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood");
         let router = RouterOptions::new(datapath, &[])
             .backend(unused_address())

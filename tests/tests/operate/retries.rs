@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use warmpath_tests::{Client, Datapath, RouterOptions, Upstream, for_each_datapath};
+use warmpath_tests::{Client, Datapath, RouterOptions, Upstream, for_each_datapath_at_once};
 
-use crate::requests::{POST, assert_own_error, unused_address};
+use crate::requests::{GET, POST, assert_own_error, unused_address};
 
 const RESPONSES: &[u8] = b"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}";
 
@@ -37,7 +37,7 @@ fn in_turn(datapath: Datapath, upstreams: &[&Upstream], retry: &str) -> RouterOp
 
 #[test]
 fn a_refusal_of_a_listed_status_is_tried_elsewhere_and_still_counts_against_its_engine() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (busy, throttled, good) = (busy(), throttled(), good());
         let retry = "statuses = [429, 503]\nbudget_percent = 100\nbudget_floor = 1000";
         let router = in_turn(datapath, &[&busy, &throttled, &good], retry).start();
@@ -61,7 +61,7 @@ fn a_refusal_of_a_listed_status_is_tried_elsewhere_and_still_counts_against_its_
 
 #[test]
 fn the_last_refusal_reaches_the_client_as_the_engine_gave_it() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (first, second) = (throttled(), throttled());
         let router = in_turn(datapath, &[&first, &second], "statuses = [429]").start();
         let mut client = Client::connect(router.address());
@@ -76,7 +76,7 @@ fn the_last_refusal_reaches_the_client_as_the_engine_gave_it() {
 
 #[test]
 fn a_refusal_is_passed_on_where_every_other_backend_is_unfit() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let busy = busy();
         let router = RouterOptions::new(datapath, &[&busy])
             .backend(unused_address())
@@ -96,7 +96,7 @@ fn a_refusal_is_passed_on_where_every_other_backend_is_unfit() {
 
 #[test]
 fn a_status_that_isnt_listed_passes() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (busy, good) = (busy(), good());
         let router = in_turn(datapath, &[&busy, &good], "statuses = [429]").start();
         let mut client = Client::connect(router.address());
@@ -112,7 +112,7 @@ fn a_status_that_isnt_listed_passes() {
 
 #[test]
 fn by_retry_generation_a_generation_call_is_repeated_once_and_one_that_leaves_state_never() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstreams = [dying(), dying(), dying()];
         let all: Vec<&Upstream> = upstreams.iter().collect();
         let router = in_turn(datapath, &all, "generation = true").start();
@@ -135,7 +135,7 @@ fn by_retry_generation_a_generation_call_is_repeated_once_and_one_that_leaves_st
 
 #[test]
 fn by_retry_generation_another_engine_answers_for_one_that_died() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (dead, good) = (dying(), good());
         let router = in_turn(datapath, &[&dead, &good], "generation = true").start();
         let mut client = Client::connect(router.address());
@@ -149,8 +149,35 @@ fn by_retry_generation_another_engine_answers_for_one_that_died() {
 }
 
 #[test]
+fn once_an_engine_has_sent_a_byte_no_request_is_repeated_whatever_its_method() {
+    for_each_datapath_at_once(|datapath| {
+        for answer in ["HTTP/1.1 200 OK\r\nContent-Le", "nonsense\r\n\r\n"] {
+            let half = || {
+                Upstream::start(move |conn| {
+                    conn.request()?;
+                    conn.send(answer.as_bytes())
+                })
+            };
+            let (first, second) = (half(), half());
+            let router = in_turn(datapath, &[&first, &second], "generation = true").start();
+            for (round, request) in [GET, POST].into_iter().enumerate() {
+                let mut client = Client::connect(router.address());
+                client.send(request);
+                assert_own_error(&client.response("POST"), 502, "backend");
+                assert_eq!(
+                    first.heads().len() + second.heads().len(),
+                    round + 1,
+                    "{answer:?}"
+                );
+            }
+            router.assert_idle();
+        }
+    });
+}
+
+#[test]
 fn an_empty_budget_lets_a_request_fail_and_says_so_in_the_metrics() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let good = good();
         let router = in_turn(datapath, &[&good], "budget_percent = 0\nbudget_floor = 2")
             .backend(unused_address())
@@ -174,7 +201,7 @@ fn an_empty_budget_lets_a_request_fail_and_says_so_in_the_metrics() {
 
 #[test]
 fn each_try_goes_to_a_backend_that_wasnt_tried_and_there_are_at_most_tries_max() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let mut options = in_turn(datapath, &[], "tries_max = 3");
         for _ in 0..5 {
             options = options.backend(unused_address());

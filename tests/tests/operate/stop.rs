@@ -3,7 +3,9 @@
 use std::io::ErrorKind;
 use std::net::TcpStream;
 
-use warmpath_tests::{Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath, wait_until};
+use warmpath_tests::{
+    Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath_at_once, wait_until,
+};
 
 use crate::requests::{CHUNKED, GET, POST};
 
@@ -54,7 +56,7 @@ fn wait_until_refused(router: &Router) {
 
 #[test]
 fn sigterm_lets_a_stream_end_closes_idle_connections_and_refuses_new_ones() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let gate = Gate::new();
         let upstream = gated(&gate);
         let mut router = Router::start(datapath, &[&upstream]);
@@ -74,7 +76,7 @@ fn sigterm_lets_a_stream_end_closes_idle_connections_and_refuses_new_ones() {
 
 #[test]
 fn a_request_without_an_answer_yet_gets_it_after_sigterm() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let (asked, gate) = (Gate::new(), Gate::new());
         let upstream = Upstream::start({
             let (asked, gate) = (asked.clone(), gate.clone());
@@ -102,7 +104,7 @@ fn a_request_without_an_answer_yet_gets_it_after_sigterm() {
 
 #[test]
 fn a_second_signal_cuts_what_is_left_at_once() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let gate = Gate::new();
         let upstream = gated(&gate);
         let mut router = Router::start(datapath, &[&upstream]);
@@ -119,7 +121,7 @@ fn a_second_signal_cuts_what_is_left_at_once() {
 
 #[test]
 fn what_doesnt_end_within_the_drain_time_is_cut_and_said() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let gate = Gate::new();
         let upstream = gated(&gate);
         let mut router = RouterOptions::new(datapath, &[&upstream])

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use warmpath_tests::{
-    Client, Datapath, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath, wait_until,
+    Client, Datapath, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath_at_once, wait_until,
 };
 
 use crate::requests::{CHUNKED, GET, POST, assert_own_error};
@@ -35,7 +35,7 @@ fn silent(first: &'static [u8], stopped: &Arc<AtomicUsize>) -> Upstream {
 
 #[test]
 fn a_head_that_doesnt_end_is_a_408() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = router(datapath, &[&upstream], "head = \"200ms\"");
         let mut client = Client::connect(router.address());
@@ -53,7 +53,7 @@ fn a_head_that_doesnt_end_is_a_408() {
 
 #[test]
 fn a_head_that_trickles_in_is_a_408_too() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = router(datapath, &[&upstream], "head = \"200ms\"");
         let mut client = Client::connect(router.address());
@@ -75,7 +75,7 @@ fn a_head_that_trickles_in_is_a_408_too() {
 
 #[test]
 fn a_body_that_stops_is_a_408_and_reaches_no_engine() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = router(datapath, &[&upstream], "body_idle = \"200ms\"");
         let mut client = Client::connect(router.address());
@@ -90,7 +90,7 @@ fn a_body_that_stops_is_a_408_and_reaches_no_engine() {
 
 #[test]
 fn a_body_that_stops_in_its_streamed_part_is_a_408_and_its_upstream_is_closed() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = Upstream::start(|conn| {
             let head = conn.head()?.expect("a request");
             let body = conn.body_as_far_as_it_comes(&head)?;
@@ -112,7 +112,7 @@ fn a_body_that_stops_in_its_streamed_part_is_a_408_and_its_upstream_is_closed() 
 
 #[test]
 fn an_idle_client_connection_is_closed_without_a_word() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = router(datapath, &[&upstream], "keep_alive = \"200ms\"");
         let mut fresh = Client::connect(router.address());
@@ -130,7 +130,7 @@ fn an_idle_client_connection_is_closed_without_a_word() {
 
 #[test]
 fn an_engine_that_doesnt_begin_its_answer_is_a_504_and_is_closed() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let stopped = Arc::new(AtomicUsize::new(0));
         let upstream = silent(b"", &stopped);
         let router = router(datapath, &[&upstream], "first_byte = \"300ms\"");
@@ -159,7 +159,7 @@ fn a_stream_that_falls_silent_is_cut_and_never_ends_cleanly() {
             Framing::Length(500),
         ),
     ];
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         for (first, framing) in endings {
             let stopped = Arc::new(AtomicUsize::new(0));
             let upstream = silent(first, &stopped);
@@ -178,7 +178,7 @@ fn a_stream_that_falls_silent_is_cut_and_never_ends_cleanly() {
 
 #[test]
 fn a_silent_stream_that_ends_by_close_is_cut_by_a_reset() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let stopped = Arc::new(AtomicUsize::new(0));
         let upstream = silent(b"HTTP/1.1 200 OK\r\n\r\nhello", &stopped);
         let router = router(datapath, &[&upstream], "stream_idle = \"300ms\"");
@@ -193,28 +193,28 @@ fn a_silent_stream_that_ends_by_close_is_cut_by_a_reset() {
 
 #[test]
 fn a_stream_slower_than_no_timeout_isnt_cut() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = Upstream::start(|conn| {
             conn.expect_request()?;
             conn.send(CHUNKED)?;
-            for _ in 0..8 {
+            for _ in 0..5 {
                 conn.send_chunk(b"x")?;
                 // The engine's own pace, well below the timeout and longer than it in all.
-                std::thread::sleep(Duration::from_millis(200));
+                std::thread::sleep(Duration::from_millis(250));
             }
             conn.send(b"0\r\n\r\n")
         });
-        let router = router(datapath, &[&upstream], "stream_idle = \"1200ms\"");
+        let router = router(datapath, &[&upstream], "stream_idle = \"1s\"");
         let mut client = Client::connect(router.address());
         client.send(POST);
-        assert_eq!(client.response("POST").body, b"xxxxxxxx");
+        assert_eq!(client.response("POST").body, b"xxxxx");
         router.assert_idle();
     });
 }
 
 #[test]
 fn a_client_that_takes_nothing_is_dropped_and_its_upstream_closed() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         for (chunked, gate) in [(true, Gate::new()), (false, Gate::new())] {
             let stopped = Arc::new(AtomicUsize::new(0));
             let upstream = Upstream::start({
@@ -252,8 +252,33 @@ fn a_client_that_takes_nothing_is_dropped_and_its_upstream_closed() {
 }
 
 #[test]
+fn an_engine_that_takes_nothing_of_a_request_is_a_502() {
+    for_each_datapath_at_once(|datapath| {
+        let gate = Gate::new();
+        let upstream = Upstream::start({
+            let gate = gate.clone();
+            move |conn| {
+                conn.head()?;
+                gate.pass()
+            }
+        });
+        let router = router(datapath, &[&upstream], "upstream_write = \"300ms\"");
+        let mut client = Client::connect(router.address());
+        let length = 60 << 20;
+        client.send(
+            format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n")
+                .as_bytes(),
+        );
+        client.send_if_open(&vec![b' '; length]);
+        assert_own_error(&client.response("POST"), 502, "upstream_write");
+        gate.open();
+        router.assert_idle();
+    });
+}
+
+#[test]
 fn an_idle_upstream_connection_is_closed_and_a_new_one_is_made() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let upstream = good();
         let router = router(datapath, &[&upstream], "upstream_idle = \"200ms\"");
         let mut client = Client::connect(router.address());
@@ -270,7 +295,7 @@ fn an_idle_upstream_connection_is_closed_and_a_new_one_is_made() {
 
 #[test]
 fn an_engine_that_takes_no_connection_is_a_502_that_names_the_timeout() {
-    for_each_datapath(|datapath| {
+    for_each_datapath_at_once(|datapath| {
         let full = FullBacklog::new();
         let router = RouterOptions::new(datapath, &[])
             .backend(full.address)

@@ -5,6 +5,7 @@ mod departures;
 mod fields;
 mod framing_faults;
 mod overflow;
+mod relays;
 mod requests;
 mod responses;
 mod retries;

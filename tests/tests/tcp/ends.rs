@@ -2,8 +2,10 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-use warmpath_tests::{Closed, Datapath, TcpBackend, TcpRouter, Wire, wait_until};
+use warmpath_tests::{Closed, Datapath, Random, TcpBackend, TcpRouter, Wire, wait_until};
 
 use crate::section;
 
@@ -105,6 +107,8 @@ fn a_stop_lets_open_connections_end_and_takes_no_new_ones() {
     drop(engine);
     assert_eq!(client.exact(3).expect("comes"), b"bye");
     assert_eq!(client.closed().expect("ends"), Closed::Fin);
+    // What was asked while it still listened may wait there for an answer.
+    drop(backend);
     wait_until("the router has ended", || !listens(router.admin()));
 }
 
@@ -139,4 +143,88 @@ fn connections_over_the_cap_are_reset_and_a_place_is_free_again_when_one_ends() 
     router.await_metric("warmpath_connections", "", 1.0);
     drop((pair(&router, &backend), second));
     router.assert_no_connections();
+}
+
+/// Does up to a few things to a connection, whether they succeed or not, and leaves it in some way.
+fn act(mut wire: Wire, random: &mut Random) {
+    for _ in 0..random.up_to(4) {
+        let len = random.up_to(300_000);
+        // Each may fail, since the other side leaves whenever it likes.
+        let _ = match random.up_to(3) {
+            0 => wire.send(&random.bytes(len)),
+            1 => wire.exact(1 + random.up_to(2000)).map(drop),
+            2 => wire.finish_sending(),
+            _ => Ok(()),
+        };
+    }
+    let _ = match random.up_to(2) {
+        0 => wire.reset(),
+        1 => wire.closed().map(drop),
+        _ => Ok(()),
+    };
+}
+
+fn open_files(router: &TcpRouter) -> usize {
+    let folder = format!("/proc/{}/fd", router.pid());
+    std::fs::read_dir(folder).expect("the router runs").count()
+}
+
+#[test]
+fn connections_left_at_any_moment_by_either_side_leave_nothing_behind() {
+    const CLIENTS: u64 = 8;
+    const ROUNDS: u64 = 30;
+    let backends = [TcpBackend::start(), TcpBackend::start()];
+    let dead = TcpBackend::start().address();
+    let keys = "hash = \"sni\"\nhello_timeout = \"50ms\"\nidle_timeout = \"300ms\"\nproxy_protocol = \"v2\"";
+    let text = section("x", keys, &[&backends[0], &backends[1]])
+        + &format!("[[tcp.backend]]\naddr = \"{dead}\"\nname = \"dead\"\n");
+    let router = TcpRouter::start(Datapath::Copy, &text);
+    // Whatever is opened at first use is open then.
+    act(router.connect("x"), &mut Random::new(99));
+    router.assert_no_connections();
+    let files = open_files(&router);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|seed| {
+                let router = &router;
+                scope.spawn(move || {
+                    let mut random = Random::new(seed);
+                    for _ in 0..ROUNDS {
+                        act(router.connect("x"), &mut random);
+                    }
+                })
+            })
+            .collect();
+        for (seed, backend) in backends.iter().enumerate() {
+            let done = &done;
+            scope.spawn(move || {
+                let mut random = Random::new(1000 + seed as u64);
+                while !done.load(Ordering::Acquire) {
+                    match backend.try_accept() {
+                        Some(wire) => {
+                            let mut random = Random::new(random.next_u64());
+                            scope.spawn(move || act(wire, &mut random));
+                        }
+                        None => thread::yield_now(),
+                    }
+                }
+            });
+        }
+        for client in clients {
+            client.join().expect("no client fails");
+        }
+        done.store(true, Ordering::Release);
+    });
+    drop(backends);
+    router.assert_no_connections();
+    wait_until("the router has as few files open as before", || {
+        open_files(&router) <= files
+    });
+    let ends = router.metric("warmpath_tcp_ends_total");
+    assert_eq!(
+        ends,
+        (CLIENTS * ROUNDS + 1) as f64,
+        "each connection has ended once"
+    );
 }

@@ -86,6 +86,13 @@ fn bytes_pass_both_ways_exactly_whatever_their_sizes() {
             "backend=\"b0\"",
             total[1] as f64,
         );
+        if datapath == Datapath::Kernel {
+            router.await_metric(
+                "warmpath_copy_flows_total",
+                "reason=\"tunnel\"",
+                CONNECTIONS as f64,
+            );
+        }
         router.assert_no_connections();
     });
 }

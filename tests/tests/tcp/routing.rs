@@ -168,6 +168,33 @@ fn a_client_whose_backends_are_all_down_is_reset() {
 }
 
 #[test]
+fn a_router_without_engines_opens_its_l4_listeners_alone_and_tells_of_them() {
+    let backend = TcpBackend::start();
+    let text = section("x", "hash = \"sni\"", &[&backend]) + "[health]\ninterval = \"50ms\"\n";
+    let router = TcpRouter::start_alone(&text);
+    assert!(
+        !router.log().contains("http://127.0.0.1:8080"),
+        "{}",
+        router.log()
+    );
+    router.await_metric("warmpath_tcp_connections", "", 0.0);
+    let mut client = router.connect("x");
+    client.send(b"not TLS").expect("is taken");
+    router.await_metric("warmpath_tcp_sent_bytes_total", "", 7.0);
+    let page: serde_json::Value = serde_json::from_str(&router.admin_get("/backends")).expect("JSON");
+    let tcp = &page["tcp"][0];
+    assert_eq!((&tcp["name"], &tcp["hash"]), (&"x".into(), &"sni".into()));
+    let told = &tcp["backends"][0];
+    assert_eq!(told["addr"], backend.address().to_string());
+    assert_eq!(
+        (&told["connections"], &told["sent_bytes_total"]),
+        (&1.into(), &7.into())
+    );
+    assert_eq!((&told["state"], &told["weight"]), (&"healthy".into(), &1.into()));
+    assert_eq!(router.admin_get("/readyz"), "ready\n");
+}
+
+#[test]
 fn probes_take_a_dead_backend_out_and_silence_takes_none_out() {
     let (one, other) = (TcpBackend::start(), TcpBackend::start());
     let dead = dead_address();

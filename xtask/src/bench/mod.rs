@@ -10,6 +10,7 @@ mod run;
 mod scenario;
 mod table;
 mod variant;
+mod veth;
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use serde_json::json;
 use crate::{process, workspace};
 use scenario::Scenario;
 use variant::Bed;
+use veth::Net;
 
 /// How long a build may take.
 const BUILD: Duration = Duration::from_secs(1800);
@@ -43,6 +45,9 @@ pub(crate) struct Options {
     /// Threads of each proxy; 0 = one a core. Warmpath has as many workers, and a relay beside each.
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    /// In network namespaces joined by veth pairs instead of on the loopback; needs root and iproute2.
+    #[arg(long)]
+    veth: bool,
     /// Where the figures go; `target/bench/datapath.json` otherwise.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -64,7 +69,8 @@ pub(crate) fn datapath(options: &Options) -> Result<()> {
     };
     let folder = workspace::target().join("bench");
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-    let mut bed = Bed::start(&folder, threads, &options.variants)?;
+    let net = if options.veth { Net::veth()? } else { Net::Loopback };
+    let mut bed = Bed::start(net, &folder, threads, &options.variants)?;
     println!("{}", bed.describe(options.rounds, options.measure_ms));
     let scenarios: Vec<Scenario> = Scenario::all()
         .into_iter()

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::Options;
 use super::scenario::{Load, Scenario};
 use super::variant::{Bed, Variant};
+use super::veth::Side;
 use crate::process::{self, Service};
 use crate::workspace;
 
@@ -170,7 +171,7 @@ fn nothing() -> Value {
 pub(super) fn once(bed: &Bed, variant: &Variant, scenario: &Scenario, measure_ms: u64) -> Result<Value> {
     let list = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
     let counted: Vec<u32> = bed.source.iter().chain(&variant.processes).copied().collect();
-    let mut command = Command::new(&bed.flows);
+    let mut command = bed.net.command(Side::Sink, &bed.flows);
     match &scenario.load {
         Load::Streams(streams) | Load::FlatOut(streams) => {
             command.arg("streams");

@@ -1,7 +1,7 @@
 //! Everything that runs during the bench: the source, the proxies, and which of their processes count.
 
 use std::fs;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::peers::{HAPROXY, NGINX, fill, kernel, version};
+use super::veth::{Net, Side};
 use crate::process::{Service, free_port};
 use crate::workspace;
 
@@ -40,6 +41,8 @@ pub(super) struct Variant {
 pub(super) struct Bed {
     /// The variants, `direct` first.
     pub(super) variants: Vec<Variant>,
+    /// Where they run.
+    pub(super) net: Net,
     /// The program of both ends.
     pub(super) flows: PathBuf,
     /// The source's processes.
@@ -62,10 +65,11 @@ impl Bed {
     ///
     /// # Errors
     /// Where one that is installed doesn't start.
-    pub(super) fn start(folder: &Path, threads: usize, wanted: &[String]) -> Result<Bed> {
+    pub(super) fn start(net: Net, folder: &Path, threads: usize, wanted: &[String]) -> Result<Bed> {
         let flows = workspace::target().join("release/flows");
-        let mut command = Command::new(&flows);
+        let mut command = net.command(Side::Source, &flows);
         command.args(["source", "--count", &BACKENDS.to_string()]);
+        command.args(["--listen", &SocketAddr::new(net.source(), 0).to_string()]);
         let mut source = Service::start("source", &mut command, &folder.join("source.log"))?;
         source.wait_for_line("listening on ")?;
         let backends = listening(&folder.join("source.log"), BACKENDS)?;
@@ -79,6 +83,7 @@ impl Bed {
                 _service: None,
             }],
             source: processes(source.id()),
+            net,
             flows,
             backends,
             versions: Vec::new(),
@@ -115,14 +120,15 @@ impl Bed {
             .collect();
         // The prompt key is computed for every request, as in production.
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nadmin = \"off\"\nworkers = {}\ndatapath = \"{datapath}\"\n\
+            "listen = \"{}:0\"\nadmin = \"off\"\nworkers = {}\ndatapath = \"{datapath}\"\n\
              relay_priority = \"{priority}\"\n[policy]\nname = \"consistent_hash\"\n[health]\nenabled = false\n{backends}",
+            self.net.proxy(),
             self.threads
         );
         let stem = name.replace([' ', ','], "-");
         let file = folder.join(format!("{stem}.toml"));
         fs::write(&file, text).with_context(|| file.display().to_string())?;
-        let mut command = Command::new(workspace::warmpath("release"));
+        let mut command = self.net.command(Side::Proxy, workspace::warmpath("release"));
         command.arg("serve").arg("--config").arg(&file);
         let mut service = Service::start(name, &mut command, &folder.join(format!("{stem}.log")))?;
         let target = match service.wait_for_line_or_end("listening on http://")? {
@@ -160,9 +166,9 @@ impl Bed {
             return Ok(());
         }
         let (folder, log) = own_folder(folder, names[0])?;
-        let (http, tcp) = (loopback(free_port()?), loopback(free_port()?));
+        let (http, tcp) = (self.free_addr()?, self.free_addr()?);
         let file = fill(HAPROXY, &self.values(&folder, http, tcp), &folder, "haproxy.cfg")?;
-        let mut command = aid("haproxy", aided);
+        let mut command = self.aid("haproxy", aided);
         command.arg("-db").arg("-f").arg(file);
         let mut service = Service::start(names[0], &mut command, &log)?;
         wait_listening(&mut service, http)?;
@@ -187,14 +193,14 @@ impl Bed {
             return Ok(());
         }
         let (folder, log) = own_folder(folder, name)?;
-        let listen = loopback(free_port()?);
+        let listen = self.free_addr()?;
         let file = fill(
             NGINX,
             &self.values(&folder, listen, listen),
             &folder,
             "nginx.conf",
         )?;
-        let mut command = aid("nginx", aided);
+        let mut command = self.aid("nginx", aided);
         command.arg("-c").arg(file);
         let mut service = Service::start(name, &mut command, &log)?;
         wait_listening(&mut service, listen)?;
@@ -207,6 +213,21 @@ impl Bed {
             _service: Some(service),
         });
         Ok(())
+    }
+
+    /// `program`, under SCHED_FIFO 1 where it is to be aided.
+    fn aid(&self, program: &str, aided: bool) -> Command {
+        if !aided {
+            return self.net.command(Side::Proxy, program);
+        }
+        let mut command = self.net.command(Side::Proxy, "chrt");
+        command.args(["--fifo", "1", program]);
+        command
+    }
+
+    /// A port free on this host is free in a namespace of the bench's own too.
+    fn free_addr(&self) -> Result<SocketAddr> {
+        Ok(SocketAddr::new(self.net.proxy(), free_port()?))
     }
 
     fn installed(&mut self, program: &str) -> bool {
@@ -223,11 +244,12 @@ impl Bed {
     /// The caption of the whole run.
     pub(super) fn describe(&self, rounds: u32, measure_ms: u64) -> String {
         format!(
-            "cargo xtask bench datapath: {rounds} rounds of {measure_ms} ms, variants interleaved, loopback.\n\
+            "cargo xtask bench datapath: {rounds} rounds of {measure_ms} ms, variants interleaved, {}.\n\
              Linux {}, {} cores, {} threads a proxy (Warmpath: as many workers, and a relay each). {}.\n\
              CPU is that of the proxy, source, sink and the kernel's threads by their run times, less the direct \
              run's of the same round; in parentheses the whole system's by /proc/stat, less the direct run's, which \
              other work on the host disturbs. Median over the rounds [least..most].",
+            self.net.describe(),
             kernel(),
             thread::available_parallelism().map_or(0, std::num::NonZero::get),
             self.threads,
@@ -238,22 +260,13 @@ impl Bed {
     /// The host and the peers, for the figures.
     pub(super) fn host_json(&self) -> Value {
         json!({
+            "net": self.net.describe(),
             "kernel": kernel(),
             "cores": thread::available_parallelism().map_or(0, std::num::NonZero::get),
             "threads": self.threads,
             "peers": self.versions,
         })
     }
-}
-
-/// `program`, under SCHED_FIFO 1 where it is to be aided.
-fn aid(program: &str, aided: bool) -> Command {
-    if !aided {
-        return Command::new(program);
-    }
-    let mut command = Command::new("chrt");
-    command.args(["--fifo", "1", program]);
-    command
 }
 
 fn own_folder(folder: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
@@ -263,13 +276,12 @@ fn own_folder(folder: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
     Ok((own, folder.join(format!("{stem}.log"))))
 }
 
-fn loopback(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
-}
-
 fn wait_listening(service: &mut Service, addr: SocketAddr) -> Result<()> {
     let deadline = Instant::now() + LISTENS;
-    while TcpStream::connect(addr).is_err() {
+    // As the service's own namespace tells it: a listening socket has the state 0A.
+    let socket = format!(":{:04X} 00000000:0000 0A", addr.port());
+    let table = format!("/proc/{}/net/tcp", service.id());
+    while !fs::read_to_string(&table).is_ok_and(|text| text.contains(&socket)) {
         service.must_be_running()?;
         ensure!(Instant::now() < deadline, "nothing listens on {addr}");
         thread::sleep(Duration::from_millis(20));

@@ -61,7 +61,6 @@ pub(super) struct Control {
     admin: Arc<AdminState>,
     health: HealthConfig,
     load: LoadConfig,
-    tcp: Vec<Arc<TcpService>>,
 }
 
 impl Control {
@@ -73,6 +72,7 @@ impl Control {
         let (phase, stop) = watch::channel(StopPhase::Running);
         let admin = Arc::new(AdminState {
             backends: parts.backends,
+            tcp: parts.tcp,
             metrics: Arc::clone(&metrics),
             decisions: parts.decisions,
             policy: parts.policy,
@@ -96,7 +96,6 @@ impl Control {
             admin,
             health: parts.health,
             load: parts.load,
-            tcp: parts.tcp,
         })
     }
 
@@ -124,7 +123,7 @@ impl Control {
             .spawn(move || {
                 self.runtime.block_on(async {
                     tokio::spawn(watch_signals(self.signals, self.phase));
-                    for service in &self.tcp {
+                    for service in &self.admin.tcp {
                         let health = HealthConfig {
                             probe: ProbeKind::Connect,
                             ..self.health.clone()

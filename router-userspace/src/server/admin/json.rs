@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::AdminState;
 use super::pages::health_ignored;
 use crate::backend::{Backend, CarriedBy, EngineLoad, ProbeOutcome};
+use crate::server::tcp::TcpPage;
 use crate::telemetry::DecisionRecord;
 use crate::types::{Micros, now};
 
@@ -16,6 +17,9 @@ struct Backends<'s> {
     policy: &'static str,
     health_ignored: bool,
     backends: Vec<BackendPage<'s>>,
+    /// Absent where there are no L4 listeners.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tcp: Vec<TcpPage<'s>>,
 }
 
 /// One backend, as `/backends` tells it.
@@ -131,6 +135,7 @@ pub(super) fn backends(state: &AdminState) -> String {
             .iter()
             .map(|backend| backend_page(backend))
             .collect(),
+        tcp: state.tcp.iter().map(|service| service.page()).collect(),
     })
 }
 

@@ -19,7 +19,7 @@ pub use token::{AdminToken, AdminTokenError};
 
 use std::sync::Arc;
 
-use super::Stop;
+use super::{Stop, TcpService};
 use crate::backend::BackendSet;
 use crate::telemetry::{DecisionLog, Metrics};
 use crate::types::Micros;
@@ -29,6 +29,8 @@ use crate::types::Micros;
 pub struct AdminState {
     /// The engines.
     pub backends: Arc<BackendSet>,
+    /// The L4 listeners.
+    pub tcp: Vec<Arc<TcpService>>,
     /// The counters.
     pub metrics: Arc<Metrics>,
     /// The last routing decisions.

@@ -13,7 +13,7 @@ use hyper::{Response, StatusCode};
 
 use super::guard::{Guard, Refusal, Scope};
 use super::{AdminState, html, json};
-use crate::server::StopPhase;
+use crate::server::{StopPhase, TcpService};
 use crate::telemetry::DECISIONS_KEPT_MAX;
 use crate::types::BackendState;
 
@@ -50,14 +50,22 @@ pub(super) fn answer(state: &AdminState, guard: &Guard, request: &Parts) -> Page
     }
 }
 
-/// Ready = it takes new connections and at least one engine is fit by itself, whether health is heeded or not.
+/// Ready = it takes new connections and at least one engine is fit by itself, whether health is heeded or not; where
+/// there are L4 listeners alone, one of their backends.
 fn readiness(state: &AdminState) -> Page {
     let fit = |backend: &std::sync::Arc<crate::backend::Backend>| {
         !backend.draining() && backend.verdict() == BackendState::Healthy
     };
+    let engines = &state.backends.backends;
+    let fit_engine = if engines.is_empty() {
+        let backends = |service: &std::sync::Arc<TcpService>| service.backends().backends.iter().any(fit);
+        state.tcp.iter().any(backends)
+    } else {
+        engines.iter().any(fit)
+    };
     if *state.stop.borrow() != StopPhase::Running {
         page(StatusCode::SERVICE_UNAVAILABLE, TEXT, "draining\n".to_owned())
-    } else if state.backends.backends.iter().any(fit) {
+    } else if fit_engine {
         page(StatusCode::OK, TEXT, "ready\n".to_owned())
     } else {
         page(

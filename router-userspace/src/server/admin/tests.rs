@@ -44,6 +44,7 @@ fn fixture() -> Fixture {
     let (phase, stop) = watch::channel(StopPhase::Running);
     let state = Arc::new(AdminState {
         backends,
+        tcp: Vec::new(),
         metrics: Arc::new(metrics),
         decisions,
         policy: "consistent_hash",

@@ -45,9 +45,14 @@ pub struct IpRange {
 
 impl IpRange {
     /// The range of the addresses whose first `bits` are those of `base`; `None` where `base` has bits beyond them, or
-    /// `bits` is more than its family has.
+    /// `bits` is more than its family has. A range of IPv4 addresses in IPv6 form is one of IPv4 addresses.
     #[must_use]
     pub fn new(base: IpAddr, bits: u32) -> Option<IpRange> {
+        if let (IpAddr::V6(_), inner @ IpAddr::V4(_), Some(bits)) =
+            (base, base.to_canonical(), bits.checked_sub(96))
+        {
+            return IpRange::new(inner, bits);
+        }
         let (width, number) = match base {
             IpAddr::V4(ip) => (32, u128::from(ip.to_bits())),
             IpAddr::V6(ip) => (128, ip.to_bits()),
@@ -146,6 +151,12 @@ mod tests {
             ),
             ("0.0.0.0", 0, ["0.0.0.0", "255.255.255.255"], ["::", "::1"]),
             ("fd00::", 8, ["fd00::", "fdff::1"], ["fc00::", "fe00::"]),
+            (
+                "::ffff:10.0.0.0",
+                104,
+                ["10.0.0.0", "10.255.255.255"],
+                ["11.0.0.0", "::"],
+            ),
             ("::1", 128, ["::1", "::1"], ["::2", "127.0.0.1"]),
             ("::", 0, ["::", "ffff::"], ["10.0.0.1", "::ffff:10.0.0.1"]),
         ] {

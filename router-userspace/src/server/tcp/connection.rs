@@ -161,7 +161,6 @@ fn put_header(version: ProxyHeader, opened: &Opened, client: &mut Conn) {
 }
 
 /// A full queue is a relay that is behind: only a relay carries tunnels, so it is asked again for a while.
-#[expect(clippy::result_large_err, reason = "the flow is moved either way")]
 async fn hand_over(worker: &Worker, flow: Flow) -> Result<(), Flow> {
     let deadline = Instant::now() + worker.shared.config.timeouts.connect;
     let mut flow = flow;

@@ -70,7 +70,8 @@ impl Maglev {
     }
 
     /// The owners of the slots from the key's own on, once around; members follow each other in no fixed order, so
-    /// that the keys of one that is passed over spread over all others.
+    /// that the keys of one that is passed over spread over all others. Where one member with a small weight is all that
+    /// is left, most of the table may have to be walked.
     pub(super) fn walk(&self, key: u64) -> impl Iterator<Item = usize> {
         // Multiply-shift instead of a remainder: the high bits choose.
         let start = ((u128::from(key) * self.slots.len() as u128) >> 64) as usize;

@@ -39,6 +39,7 @@ impl Collector for TcpCollector {
             i64::from(backend.in_flight())
         })?;
         self.states(e)?;
+        self.health_ignored(e)?;
         self.counter(
             e,
             "tcp_connections",
@@ -121,6 +122,17 @@ impl TcpCollector {
                 let labels = [listener, name, ("state", state.as_str())];
                 ConstGauge::new(i64::from(state == now)).encode(family.encode_family(&labels)?)?;
             }
+        }
+        Ok(())
+    }
+
+    fn health_ignored(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether so many of its backends are unfit that health is ignored";
+        let mut family = encoder.encode_descriptor("tcp_health_ignored", help, None, MetricType::Gauge)?;
+        for service in &self.0 {
+            let labels = [("listener", service.config.name.as_str())];
+            let ignored = service.backends().health_ignored.load(Ordering::Relaxed);
+            ConstGauge::new(i64::from(ignored)).encode(family.encode_family(&labels)?)?;
         }
         Ok(())
     }

@@ -10,9 +10,11 @@ mod counts;
 mod maglev;
 mod metrics;
 mod opening;
+mod page;
 mod service;
 
 pub use config::{IpRange, ProxyHeader, TCP_BACKENDS_MAX, TcpConfig, TcpHash};
 pub(super) use connection::admit;
 pub use metrics::register_tcp_metrics;
+pub(super) use page::TcpPage;
 pub use service::TcpService;
