@@ -36,6 +36,8 @@ pub const MAX_WAITING_DEFAULT: u32 = 16;
 #[derive(Debug, Default)]
 pub struct BackendStats {
     in_flight: AtomicU32,
+    /// Of these, upgraded connections: they may be silent for as long as they like.
+    upgraded: AtomicU32,
     state: AtomicU8,
     /// What health thinks of it, before it is decided whether health is heeded.
     verdict: AtomicU8,
@@ -99,7 +101,14 @@ impl Backend {
         self.stats.requests_total.fetch_add(1, Ordering::Relaxed);
         Charge {
             backend: Arc::clone(self),
+            upgraded: false,
         }
+    }
+
+    /// Requests in flight that have to produce bytes: all but upgraded connections.
+    #[must_use]
+    pub fn producing(&self) -> u32 {
+        self.in_flight().saturating_sub(self.stats.upgraded.load(Ordering::Relaxed))
     }
 
     /// Requests in flight now.
@@ -221,9 +230,17 @@ impl Backend {
 #[derive(Debug)]
 pub struct Charge {
     backend: Arc<Backend>,
+    upgraded: bool,
 }
 
 impl Charge {
+    /// The request has become an upgraded connection.
+    pub fn upgrade(&mut self) {
+        if !std::mem::replace(&mut self.upgraded, true) {
+            self.backend.stats.upgraded.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// The backend that carries the request.
     #[must_use]
     pub fn backend(&self) -> &Arc<Backend> {
@@ -233,6 +250,9 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
+        if self.upgraded {
+            self.backend.stats.upgraded.fetch_sub(1, Ordering::Relaxed);
+        }
         self.backend.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }

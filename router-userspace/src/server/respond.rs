@@ -71,7 +71,7 @@ pub(super) async fn answer(
     request: &Request,
     reply: Reply,
     rest: &Rest,
-    charge: Charge,
+    mut charge: Charge,
     first_byte: FirstByte,
 ) -> After {
     let Reply {
@@ -82,6 +82,9 @@ pub(super) async fn answer(
     } = reply;
     charge.backend().count_answer(head.status);
     trace.status(head.status);
+    if head.status == 101 {
+        charge.upgrade();
+    }
     let plan = Plan::new(request, &head, body, !uploaded || !rest.is_empty());
     let mut bytes = Vec::with_capacity(1024);
     let forward = ResponseForward {

@@ -70,7 +70,7 @@ fn observation(backend: &Backend, probe: ProbeKind) -> Observation {
         };
     }
     Observation {
-        in_flight: backend.in_flight(),
+        in_flight: backend.producing(),
         last_byte: stats.progress.last_byte(),
         requests: stats.requests_total.load(Ordering::Relaxed),
         answers: [0, 1, 2].map(|class: usize| stats.answers_total[class].load(Ordering::Relaxed)),

@@ -72,11 +72,6 @@ impl Carried {
             return Next::End(Outcome::UpstreamCut("the engine reset the connection"));
         }
         if self.upstream_ended && self.down.is_empty() {
-            if self.flow.tunnel.is_none() {
-                // An upgraded connection ends with its engine's side: no protocol over it knows half a connection,
-                // and until then it would be counted in flight.
-                return Next::End(Outcome::Complete);
-            }
             net::shutdown(&self.flow.client, Shutdown::Write);
         }
         if self.client_ended && self.up.is_empty() && !self.up_broken {
