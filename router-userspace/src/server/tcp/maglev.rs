@@ -3,6 +3,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::policy::Member;
+use crate::types::Rng;
 
 /// Slots of a listener's table; prime, and large against [`MEMBERS_MAX`], so that shares are even and a removal moves
 /// few keys of the others.
@@ -10,6 +11,9 @@ pub(super) const TABLE_SLOTS: u32 = 65_537;
 
 /// Backends of one table.
 pub(super) const MEMBERS_MAX: usize = 1024;
+
+/// Slots drawn for a key whose own member is passed over, before all are gone through.
+const DRAWS_MAX: usize = 64;
 
 const SEED_OFFSET: u64 = 0;
 const SEED_SKIP: u64 = 1;
@@ -69,14 +73,20 @@ impl Maglev {
         }
     }
 
-    /// The owners of the slots from the key's own on, once around; members follow each other in no fixed order, so
-    /// that the keys of one that is passed over spread over all others. Where one member with a small weight is all that
-    /// is left, most of the table may have to be walked.
+    /// The owner of the key's slot, then the members to go to instead, each of them at least once.
+    ///
+    /// The next slots would not do: permutations are arithmetic, so that one member's slots may mostly lie before
+    /// those of one other. Slots drawn by the key spread the keys of a member that is passed over by the shares of the
+    /// others. All around it goes only where what is left has a small share.
     pub(super) fn walk(&self, key: u64) -> impl Iterator<Item = usize> {
+        let count = self.slots.len();
+        let mut rng = Rng::new(key);
         // Multiply-shift instead of a remainder: the high bits choose.
-        let start = ((u128::from(key) * self.slots.len() as u128) >> 64) as usize;
-        let (before, after) = self.slots.split_at(start);
-        after.iter().chain(before).map(|owner| usize::from(*owner))
+        let own = ((u128::from(key) * count as u128) >> 64) as usize;
+        let drawn = (0..DRAWS_MAX).map(move |_| rng.below(count));
+        let around = (own..count).chain(0..own);
+        let places = std::iter::once(own).chain(drawn).chain(around);
+        places.filter_map(|place| self.slots.get(place).map(|owner| usize::from(*owner)))
     }
 }
 
@@ -184,7 +194,7 @@ mod tests {
         let names = names(1, 0);
         let table = Maglev::new(&members(&names, &[7]));
         assert_eq!(counts(&table, 1), [u64::from(TABLE_SLOTS)]);
-        assert_eq!(table.walk(u64::MAX).count(), TABLE_SLOTS as usize);
+        assert!(table.walk(u64::MAX).all(|owner| owner == 0));
     }
 
     #[test]
@@ -195,6 +205,12 @@ mod tests {
         let counts = counts(&Maglev::new(&members(&names, &weights)), MEMBERS_MAX);
         assert!(counts.iter().all(|count| *count > 0));
         assert_eq!(counts[17], 1);
+        let table = Maglev::new(&members(&names, &weights));
+        assert_eq!(
+            table.walk(0).find(|owner| *owner == 17),
+            Some(17),
+            "it is found however small it is"
+        );
     }
 
     proptest! {
@@ -257,7 +273,7 @@ mod tests {
             prop_assert_eq!(heirs.len(), count - 1);
             let most = heirs.values().max().copied().unwrap_or(0);
             let mean = f64::from(moved) / (count - 1) as f64;
-            prop_assert!(f64::from(most) < mean * 2.0 + 20.0, "{} of {} to one of {}", most, moved, count - 1);
+            prop_assert!(f64::from(most) < mean * 1.2 + 40.0, "{} of {} to one of {}", most, moved, count - 1);
         }
 
         #[test]
