@@ -56,7 +56,7 @@ pub(super) struct Bed {
 /// Warmpath's variants: name, datapath, the relays' priority.
 const WARMPATH: [(&str, &str, &str); 3] = [
     ("warmpath copy", "copy", "auto"),
-    ("warmpath copy, normal", "copy", "normal"),
+    ("warmpath copy normal", "copy", "normal"),
     ("warmpath kernel", "kernel", "auto"),
 ];
 
@@ -98,7 +98,7 @@ impl Bed {
         }
         for (aided, names) in [
             (false, ["haproxy http", "haproxy tcp", "nginx"]),
-            (true, ["haproxy http, fifo", "haproxy tcp, fifo", "nginx, fifo"]),
+            (true, ["haproxy http fifo", "haproxy tcp fifo", "nginx fifo"]),
         ] {
             if want(names[0]) || want(names[1]) {
                 bed.haproxy([names[0], names[1]], aided, folder)?;
