@@ -114,7 +114,8 @@ fn shown(name: &str) -> String {
 /// Where a run fails.
 pub(super) fn rounds(bed: &mut Bed, scenario: &Scenario, options: &Options) -> Result<Vec<Row>> {
     let burners = if scenario.busy { burners(bed)? } else { Vec::new() };
-    if scenario.busy {
+    let ends_first = matches!(scenario.load, Load::Streams(_));
+    if ends_first {
         set_fifo(&bed.source, true)?;
     }
     let requests = matches!(scenario.load, Load::Requests { .. });
@@ -150,7 +151,7 @@ pub(super) fn rounds(bed: &mut Bed, scenario: &Scenario, options: &Options) -> R
         }
     }
     eprint!("\r{:60}\r", "");
-    if scenario.busy {
+    if ends_first {
         set_fifo(&bed.source, false)?;
     }
     drop(burners);
@@ -181,7 +182,7 @@ pub(super) fn once(bed: &Bed, variant: &Variant, scenario: &Scenario, measure_ms
             if !variant.processes.is_empty() {
                 command.args(["--memory-of", &list(&variant.processes)]);
             }
-            if scenario.busy {
+            if matches!(scenario.load, Load::Streams(_)) {
                 command.arg("--fifo");
             }
         }

@@ -9,8 +9,7 @@ pub(super) struct Scenario {
     pub(super) what: &'static str,
     /// What is sent.
     pub(super) load: Load,
-    /// Whether each core is kept busy in bursts by an ordinary thread; source and sink then run before all ordinary
-    /// threads, so that the delay is the proxy's.
+    /// Whether each core is kept busy in bursts by an ordinary thread.
     pub(super) busy: bool,
     /// Whether the proxies are measured with real-time scheduling too.
     pub(super) aids: bool,
@@ -19,7 +18,8 @@ pub(super) struct Scenario {
 /// What is sent.
 #[derive(Clone, Debug)]
 pub(super) enum Load {
-    /// Streams, as the sink's `--streams`.
+    /// Paced streams, as the sink's `--streams`. Source and sink run before all ordinary threads, so that the delay
+    /// is the proxy's and not their own.
     Streams(&'static [&'static str]),
     /// Streams without pace: the delay is that of full buffers and isn't shown.
     FlatOut(&'static [&'static str]),
@@ -68,7 +68,7 @@ impl Scenario {
                 ..scenario(
                     "busy",
                     "100 streams, a 200-byte chunk each 20 ms; on each core an ordinary thread works 5 ms of every \
-                     20 ms; source and sink under SCHED_FIFO 2",
+                     20 ms",
                     Load::Streams(&["100 chunked 200 20000"]),
                 )
             },

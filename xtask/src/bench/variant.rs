@@ -56,7 +56,7 @@ pub(super) struct Bed {
 /// Warmpath's variants: name, datapath, the relays' priority.
 const WARMPATH: [(&str, &str, &str); 3] = [
     ("warmpath copy", "copy", "auto"),
-    ("warmpath copy, normal", "copy", "normal"),
+    ("warmpath copy normal", "copy", "normal"),
     ("warmpath kernel", "kernel", "auto"),
 ];
 
@@ -98,7 +98,7 @@ impl Bed {
         }
         for (aided, names) in [
             (false, ["haproxy http", "haproxy tcp", "nginx"]),
-            (true, ["haproxy http, fifo", "haproxy tcp, fifo", "nginx, fifo"]),
+            (true, ["haproxy http fifo", "haproxy tcp fifo", "nginx fifo"]),
         ] {
             if want(names[0]) || want(names[1]) {
                 bed.haproxy([names[0], names[1]], aided, folder)?;
@@ -248,7 +248,7 @@ impl Bed {
              Linux {}, {} cores, {} threads a proxy (Warmpath: as many workers, and a relay each). {}.\n\
              CPU is that of the proxy, source, sink and the kernel's threads by their run times, less the direct \
              run's of the same round; in parentheses the whole system's by /proc/stat, less the direct run's, which \
-             other work on the host disturbs. Median over the rounds [least..most].",
+             other work on the host disturbs. With paced streams source and sink run under SCHED_FIFO 2. Median over the rounds [least..most].",
             self.net.describe(),
             kernel(),
             thread::available_parallelism().map_or(0, std::num::NonZero::get),

@@ -51,7 +51,7 @@ impl Net {
             ip(&format!("netns add {name}"))?;
             ip(&format!("-n {name} link set lo up"))?;
         }
-        for (outer, inside, subnet) in [(&source, "up", 1), (&sink, "down", 2)] {
+        for (outer, inside, subnet) in [(&source, "upstream", 1), (&sink, "downstream", 2)] {
             ip(&format!(
                 "-n {proxy} link add {inside} type veth peer name eth netns {outer}"
             ))?;
