@@ -108,7 +108,8 @@ impl Backend {
     /// Requests in flight that have to produce bytes: all but upgraded connections.
     #[must_use]
     pub fn producing(&self) -> u32 {
-        self.in_flight().saturating_sub(self.stats.upgraded.load(Ordering::Relaxed))
+        self.in_flight()
+            .saturating_sub(self.stats.upgraded.load(Ordering::Relaxed))
     }
 
     /// Requests in flight now.

@@ -96,7 +96,7 @@ fn every_fault_of_a_file_is_reported_at_once_with_its_remedy() {
         r#"warmpath.toml: backend[2].addr = "10.0.0.5": port missing; write 10.0.0.5:8000"#,
         r#"warmpath.toml: backend[3].url: missing; write url = "http://HOST:PORT""#,
         r#"warmpath.toml: backend[3].name = "lost soul": has a quote, a backslash or a space, or is too long; write at most 128 letters, digits and signs"#,
-        r#"warmpath.toml: policy.name = "rr": not one of its values; write one of "round_robin", "random", "least_load", "power_of_two", "consistent_hash""#,
+        r#"warmpath.toml: policy.name = "rr": not one of its values; write one of "round_robin", "random", "least_load", "power_of_two", "consistent_hash", "prefix_threshold", "prefix_score", "least_cost""#,
         r"warmpath.toml: policy.load_factor = 0.5: out of range; write 1.01 to 100",
         r#"warmpath.toml: limits.body_bytes_max = "64MB": not a size; write 1 to 1099511627776 bytes, such as "64KiB""#,
         r#"warmpath.toml: timeouts.head = 10: unit missing; write "10s" or "10ms""#,

@@ -97,7 +97,7 @@ fn a_hot_prefix_is_held_by_several_before_it_overflows_one() {
     assert!(ours.load_max_over_mean < 1.25, "{}", ours.load_max_over_mean);
     assert!(ours.hit_ratio >= 0.95 * bound.hit_ratio);
     let (ours, bound) = (ours.ttft_p99_s.unwrap(), bound.ttft_p99_s.unwrap());
-    assert!(ours <= 2.0 * bound, "{ours} s, bound {bound} s");
+    assert!(ours <= 3.0 * bound, "{ours} s, bound {bound} s");
 }
 
 #[test]
