@@ -8,7 +8,7 @@ use super::client::Client;
 use super::connection::{After, refuse};
 use super::exchange::{Exchange, Failure, Reply};
 use super::own::OwnAnswer;
-use super::respond;
+use super::respond::{self, Sent};
 use super::retry::backoff;
 use super::trace::{Trace, unix_ms};
 use super::worker::Worker;
@@ -85,8 +85,8 @@ pub(super) async fn serve(trace: &mut Trace, worker: &Worker, mut client: Client
                 drop(held);
                 trace.first_byte(now().since(sent_from));
                 let first_byte = first_byte(worker, tries.ticket.take(), sent_from, reply.head.status);
-                return respond::answer(trace, worker, client, &request, reply, &rest, charge, first_byte)
-                    .await;
+                let sent = Sent { charge, first_byte };
+                return respond::answer(trace, worker, client, &request, reply, &rest, sent).await;
             }
             Err(Failure::ClientLeft) => {
                 worker.shared.metrics.clients_left_total.inc();

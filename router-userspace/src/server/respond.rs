@@ -15,6 +15,13 @@ use crate::datapath::{FirstByte, FlowKind, Outcome};
 use crate::proto::http1::{BodyKind, ResponseForward, ResponseHead, Version, write_response_head};
 use crate::types::now;
 
+/// What goes with a request from its sending to its end.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) charge: Charge,
+    pub(super) first_byte: FirstByte,
+}
+
 /// How a response goes on, decided by its head.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
@@ -71,9 +78,12 @@ pub(super) async fn answer(
     request: &Request,
     reply: Reply,
     rest: &Rest,
-    mut charge: Charge,
-    first_byte: FirstByte,
+    sent: Sent,
 ) -> After {
+    let Sent {
+        mut charge,
+        first_byte,
+    } = sent;
     let Reply {
         head,
         body,

@@ -151,7 +151,7 @@ impl Worker {
         }
         if link.ring.gave_up() {
             // It is still there, and is about to be told that it took too long.
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
