@@ -125,7 +125,7 @@ impl Default for LeastCostConfig {
 impl Default for PolicyConfig {
     fn default() -> PolicyConfig {
         PolicyConfig {
-            kind: PolicyKind::ConsistentHash,
+            kind: PolicyKind::LeastCost,
             virtual_nodes: 160,
             load_factor: 1.25,
             prefix_share_min: 0.3,

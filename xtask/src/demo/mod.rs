@@ -23,8 +23,6 @@ use workload::Sharing;
 
 /// Policies that are always shown.
 const POLICIES: &[&str] = &["round_robin", "least_load", "consistent_hash"];
-/// The policy of the row with nothing shared.
-const POLICY_OF_NOTHING_SHARED: &str = "consistent_hash";
 /// The longest that a build may take on a slow host.
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// The longest that a row may take beyond the time for which it sends.
@@ -161,8 +159,8 @@ fn plans(default: &str) -> Vec<Plan> {
         })
         .collect();
     plans.push(Plan {
-        policy: POLICY_OF_NOTHING_SHARED.to_owned(),
-        label: format!("{POLICY_OF_NOTHING_SHARED}, nothing shared"),
+        policy: default.to_owned(),
+        label: format!("{default}, nothing shared"),
         sharing: Sharing::Nothing,
     });
     plans

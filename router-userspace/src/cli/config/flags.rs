@@ -18,7 +18,7 @@ pub struct Flags {
     /// An engine, http://HOST:PORT; repeat for more. Replaces the backends of the file
     #[arg(long, value_name = "URL")]
     pub backend: Vec<String>,
-    /// round_robin, random, least_load, power_of_two or consistent_hash [default: consistent_hash]
+    /// least_cost, consistent_hash, prefix_threshold, prefix_score, least_load, power_of_two, round_robin or random [default: least_cost]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
     /// Who carries streams: auto, kernel (exit 69 where it can't) or copy [default: auto]
