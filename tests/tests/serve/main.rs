@@ -13,3 +13,4 @@ mod scope;
 mod smuggling;
 mod streams;
 mod upgrades;
+mod warmth;

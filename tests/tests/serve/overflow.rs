@@ -10,6 +10,9 @@ const POST: &[u8] =
 /// The router's default.
 const MAX_WAITING: u32 = 16;
 
+/// Under this policy even a prompt shorter than a block has a home.
+const BY_KEY: &[&str] = &["--policy", "consistent_hash"];
+
 /// An engine that answers with its name.
 fn named(name: &'static str) -> Upstream {
     Upstream::start(move |conn| {
@@ -49,7 +52,9 @@ fn the_requests_of_an_engine_with_a_queue_overflow_until_the_queue_is_gone() {
     for_each_datapath(|datapath| {
         let engines = [("first", named("first")), ("second", named("second"))];
         engines.iter().for_each(|(_, engine)| report(engine, 0));
-        let router = Router::start(datapath, &[&engines[0].1, &engines[1].1]);
+        let router = RouterOptions::new(datapath, &[&engines[0].1, &engines[1].1])
+            .arguments(BY_KEY)
+            .start();
         let mut client = Client::connect(router.address());
         let home = ask(&mut client).body;
         let (home, other) = if home == b"first" {
@@ -174,6 +179,7 @@ fn a_request_above_the_limit_of_its_engine_overflows_and_above_all_limits_is_a_4
         let config = file.0.to_str().expect("a plain path");
         let router = RouterOptions::new(datapath, &[])
             .arguments(&["--config", config])
+            .arguments(BY_KEY)
             .start();
         let mut held = Vec::new();
         for _ in 0..2 {
