@@ -17,7 +17,7 @@ use tokio::net::TcpSocket;
 use tokio::time::Instant;
 use tokio_uring::buf::BoundedBuf;
 
-use super::{Conn, send_now, send_parts_now, shutdown};
+use super::{Conn, acked_bytes, send_now, send_parts_now, shutdown};
 
 /// Submission entries of a worker's ring; the completion ring is twice as long, and the kernel keeps what
 /// doesn't fit.
@@ -281,12 +281,18 @@ impl RingStream {
         while rest.bytes_init() > 0 {
             let pending = Pending::new(&self.pending);
             let mut operation = pin!(self.ring.write(rest).submit());
-            let (result, timed_out) = tokio::select! {
-                biased;
-                result = &mut operation => (result, false),
-                () = tokio::time::sleep(timeout) => {
+            let mut acked = acked_bytes(self).unwrap_or(0);
+            let (result, timed_out) = loop {
+                tokio::select! {
+                    biased;
+                    result = &mut operation => break (result, false),
+                    () = tokio::time::sleep(timeout) => {}
+                }
+                // A full socket takes nothing more for as long as a slow peer reads what is in it.
+                let before = std::mem::replace(&mut acked, acked_bytes(self).unwrap_or(0));
+                if acked <= before {
                     shutdown(self, Shutdown::Both);
-                    (operation.await, true)
+                    break (operation.await, true);
                 }
             };
             pending.done();

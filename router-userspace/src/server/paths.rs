@@ -107,10 +107,18 @@ pub(super) fn passage(path: &[u8], scope: PathScope) -> Passage {
     if CONTROL_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) {
         return Passage::Control;
     }
-    if INFERENCE_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) {
+    if INFERENCE_PREFIXES.iter().any(|prefix| path.starts_with(prefix)) && !climbs(path) {
         return Passage::Pass;
     }
     Passage::Unknown
+}
+
+/// Whether a server that normalises paths could take this one for another: a dot segment, or a separator in disguise.
+fn climbs(path: &str) -> bool {
+    let plain = path.to_ascii_lowercase().replace("%2e", ".");
+    plain.contains("%2f")
+        || plain.contains("%5c")
+        || plain.split(['/', '\\']).any(|part| matches!(part, "." | ".."))
 }
 
 #[cfg(test)]
@@ -152,6 +160,27 @@ mod tests {
                 "{path}"
             );
         }
+    }
+
+    #[test]
+    fn a_path_that_climbs_out_of_its_family_does_not_pass() {
+        for path in [
+            "/v1/models/../../flush_cache",
+            "/v1/models/%2e%2E/%2e%2e/flush_cache",
+            "/v1/models/..%2f..%2Fflush_cache",
+            "/v1/models/..\\flush_cache",
+            "/v1/responses/./x",
+        ] {
+            assert_eq!(
+                passage(path.as_bytes(), PathScope::Inference),
+                Passage::Unknown,
+                "{path}"
+            );
+        }
+        assert_eq!(
+            passage(b"/v1/models/org/model-1.5", PathScope::Inference),
+            Passage::Pass
+        );
     }
 
     #[test]

@@ -115,6 +115,7 @@ pub(super) async fn answer(
     }
     if client.link.write(bytes).await.is_err() {
         worker.shared.metrics.clients_left_total.inc();
+        trace.ended("client_left");
         return cut(client, plan);
     }
     trace.carried(ahead, "worker");
@@ -169,6 +170,12 @@ pub(super) async fn answer(
                 .give_back(charge.backend().id, upstream, now());
         }
     }
+    trace.ended(match ended.outcome {
+        Outcome::Complete => "complete",
+        Outcome::ClientLeft => "client_left",
+        Outcome::UpstreamCut(_) | Outcome::Idle => "cut",
+        Outcome::Stopped => "stopped",
+    });
     finish(worker, ended.client, ended.outcome, plan)
 }
 

@@ -26,6 +26,8 @@ use crate::types::now;
 const FILES_RESERVED: u64 = 256;
 /// Descriptors that one request may hold: two for each of its connections.
 const FILES_PER_CONNECTION: u64 = 4;
+/// Without descriptors for a few connections nothing can be promised.
+const FILES_MIN: u64 = FILES_RESERVED + 16 * FILES_PER_CONNECTION;
 /// How often a drain looks whether the last connection has ended.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 
@@ -60,6 +62,14 @@ pub enum RunError {
     /// The host refuses io_uring.
     #[error(transparent)]
     Ring(#[from] RingError),
+    /// The limit of open files is too low.
+    #[error(
+        "{files} open files are too few: at least {FILES_MIN} are needed; raise RLIMIT_NOFILE (ulimit -n, systemd: LimitNOFILE)"
+    )]
+    Files {
+        /// The hard limit.
+        files: u64,
+    },
     /// A thread or its plumbing can't be had.
     #[error("a thread could not be started: {0}")]
     Thread(io::Error),
@@ -172,6 +182,10 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
         access_log,
         tcp,
     } = parts;
+    let files = net::raise_file_limit().unwrap_or(FILES_MIN);
+    if files < FILES_MIN {
+        return Err(RunError::Files { files });
+    }
     // Asked for once here, so that a refusal is one line at the start and not a dead thread.
     net::run_ring(async {})?;
     let kernel = load_kernel(&config, &metrics, &backends)?;
@@ -187,7 +201,6 @@ pub fn start(config: ServerConfig, parts: Running) -> Result<Server, RunError> {
             tracing::info!("tcp {} listening on {at}", service.config().name);
         }
     }
-    let files = net::raise_file_limit().unwrap_or(1024);
     let connections_max = connections_max(config.limits.connections_max, files);
     let relay_config = RelayConfig {
         queue_max: config.limits.relay_queue_max,

@@ -46,6 +46,7 @@ impl Trace {
                 method: String::new(),
                 path: String::new(),
                 status: 0,
+                end: "client_left",
                 bytes: 0,
                 backend: String::new(),
                 reason: "none",
@@ -65,7 +66,10 @@ impl Trace {
     /// The client was answered with this status.
     pub(super) fn status(&mut self, status: u16) {
         self.shared.metrics.count_response(status);
-        self.with(|record| record.status = status);
+        self.with(|record| {
+            record.status = status;
+            record.end = "complete";
+        });
     }
 
     /// A backend was chosen, or none was, for this reason.
@@ -84,6 +88,11 @@ impl Trace {
             .first_byte_seconds
             .observe(after.as_secs_f64());
         self.with(|record| record.first_byte_ms = Some(millis(after)));
+    }
+
+    /// The answer ended otherwise than as a whole.
+    pub(super) fn ended(&mut self, end: &'static str) {
+        self.with(|record| record.end = end);
     }
 
     /// Body bytes that were sent to the client, and by what way.

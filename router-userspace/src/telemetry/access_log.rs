@@ -5,6 +5,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,8 @@ pub struct AccessRecord {
     pub path: String,
     /// The status it was answered with; 0 where the client left before.
     pub status: u16,
+    /// How it ended: `complete`, `client_left`, `cut` (by its engine or a limit) or `stopped`.
+    pub end: &'static str,
     /// Response body bytes sent to the client.
     pub bytes: u64,
     /// The name of the backend that it was sent to last; empty where it was sent to none.
@@ -114,7 +117,14 @@ impl AccessLog {
             AccessLogTarget::Stdout => AccessLog::start_on(io::stdout()),
             AccessLogTarget::File(path) => {
                 // Appending lets an outside tool truncate the file under the writer (logrotate's copytruncate).
-                AccessLog::start_on(OpenOptions::new().create(true).append(true).open(path)?)
+                AccessLog::start_on(
+                    OpenOptions::new()
+                        .create(true)
+                        .append(true)
+                        // A pipe without a reader is an error, not a wait.
+                        .custom_flags(libc::O_NONBLOCK)
+                        .open(path)?,
+                )
             }
         }
     }
@@ -256,6 +266,7 @@ mod tests {
             method: "POST".to_owned(),
             path: "/v1/chat/completions".to_owned(),
             status,
+            end: "complete",
             bytes: 12,
             backend: "a".to_owned(),
             reason: "affinity",

@@ -1,6 +1,6 @@
 //! The cap on client connections.
 
-use warmpath_tests::{Client, RouterOptions, Upstream, for_each_datapath_at_once, wait_until};
+use warmpath_tests::{Client, Datapath, RouterOptions, Upstream, for_each_datapath_at_once, wait_until};
 
 use crate::requests::{GET, assert_own_error, get};
 
@@ -79,6 +79,20 @@ fn a_small_limit_of_open_files_lowers_the_cap_and_stalls_nobody() {
         // (400 - 256) / 4, what each needs at most.
         assert_eq!(served, 36);
     });
+}
+
+#[test]
+fn too_small_a_limit_of_open_files_is_one_line_with_the_remedy() {
+    let upstream = good();
+    let ended = RouterOptions::new(Datapath::Copy, &[&upstream])
+        .prefix(&["prlimit", "--nofile=64:64"])
+        .end();
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.log.contains("RLIMIT_NOFILE") && ended.log.trim_end().lines().count() == 1,
+        "{}",
+        ended.log
+    );
 }
 
 #[test]

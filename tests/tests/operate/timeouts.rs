@@ -252,6 +252,32 @@ fn a_client_that_takes_nothing_is_dropped_and_its_upstream_closed() {
 }
 
 #[test]
+fn a_client_that_reads_slowly_but_goes_on_reading_is_never_dropped() {
+    /// More than the sockets hold: for most of the time the router has bytes that the client's doesn't take.
+    const LENGTH: usize = 8 << 20;
+    /// What the client reads at once.
+    const BITE: usize = 64 << 10;
+    for_each_datapath_at_once(|datapath| {
+        let upstream = Upstream::start(|conn| {
+            conn.expect_request()?;
+            conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LENGTH}\r\n\r\n").as_bytes())?;
+            conn.send(&vec![b's'; LENGTH])
+        });
+        let router = router(datapath, &[&upstream], "client_write = \"1500ms\"");
+        let mut client = Client::connect_with_receive_buffer(router.address(), 32 << 10);
+        client.send(GET);
+        client.head();
+        for _ in 0..LENGTH / BITE {
+            // The client's own pace: all of it takes several times client_write.
+            std::thread::sleep(Duration::from_millis(40));
+            assert!(client.exact(BITE).iter().all(|byte| *byte == b's'));
+        }
+        router.assert_idle();
+        assert_eq!(router.metric("warmpath_clients_left_total"), 0.0);
+    });
+}
+
+#[test]
 fn an_engine_that_takes_nothing_of_a_request_is_a_502() {
     for_each_datapath_at_once(|datapath| {
         let gate = Gate::new();

@@ -22,7 +22,7 @@ const PASSING_MIN: usize = 68;
 /// Share of the streamed chunked bytes that the kernel has to carry here. The kit's fastest streams arrive in one
 /// burst with their heads and are over before a flow can be armed; the project's own suite, whose streams are paced,
 /// demands 95 %.
-const CARRIED_MIN: f64 = 0.85;
+const CARRIED_MIN: f64 = 0.75;
 const CASES_LIMIT: Duration = Duration::from_secs(600);
 
 /// A suite of the kit.
@@ -216,8 +216,8 @@ mod tests {
                 warmpath_flow_bytes_total{{path=\"copy\"}} 1000\n"
             )
         };
-        assert!(carried(&page(85, 15)).is_ok());
-        assert!(carried(&page(84, 16)).is_err());
+        assert!(carried(&page(75, 25)).is_ok());
+        assert!(carried(&page(74, 26)).is_err());
         assert!(carried(&page(0, 0)).is_err());
     }
 }

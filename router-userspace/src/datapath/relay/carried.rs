@@ -47,6 +47,8 @@ pub(super) struct Carried {
     pub(super) up_broken: bool,
     pub(super) received_at: Micros,
     pub(super) written_at: Micros,
+    /// Bytes that the client had acknowledged when it was last looked at.
+    client_acked: u64,
     pub(super) bytes: u64,
 }
 
@@ -65,6 +67,7 @@ impl Carried {
             up_broken: false,
             received_at: at,
             written_at: at,
+            client_acked: 0,
             bytes: 0,
         }
     }
@@ -184,6 +187,19 @@ impl Carried {
             }
         }
         Ok(())
+    }
+
+    /// Notes whether a client for which bytes wait has taken any: a full socket isn't writable again for as long as a
+    /// slow client reads what is in it.
+    pub(super) fn sample_client(&mut self, at: Micros) {
+        if self.down.is_empty() {
+            return;
+        }
+        let acked = net::acked_bytes(&self.flow.client).unwrap_or(0);
+        if acked > self.client_acked {
+            self.client_acked = acked;
+            self.written_at = at;
+        }
     }
 
     /// Whether a time limit has been passed.

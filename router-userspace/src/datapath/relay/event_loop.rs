@@ -390,6 +390,7 @@ impl Loop {
             if entry.carried.mode == Mode::Kernel {
                 entry.carried.sample(at);
             }
+            entry.carried.sample_client(at);
             if let Some(outcome) = entry.carried.overdue(&self.config, at) {
                 late.push((key, outcome));
             }
