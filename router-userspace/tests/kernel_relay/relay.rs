@@ -380,6 +380,8 @@ impl Turns {
         }
         if matches!(step.progress, Progress::Failed(_)) {
             self.report.malformed += 1;
+            // What was well formed is the client's, also where the head came in the same segment.
+            write_pending(pair)?;
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(())
@@ -402,12 +404,9 @@ impl Turns {
 
     /// Writes what is pending; once all is written the response has ended or the kernel may have it: step 3.
     fn flush(&mut self, pair: &mut Pair) -> io::Result<()> {
-        while !pair.pending.is_empty() {
-            match pair.client.write(&pair.pending) {
-                Ok(count) => drop(pair.pending.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
+        write_pending(pair)?;
+        if !pair.pending.is_empty() {
+            return Ok(());
         }
         if pair.framing.is_done() {
             return self.finish(pair);
@@ -539,4 +538,16 @@ fn end(pair: &mut Pair) -> bool {
         close(upstream);
     }
     true
+}
+
+/// Writes what is pending, as far as the client takes it.
+fn write_pending(pair: &mut Pair) -> io::Result<()> {
+    while !pair.pending.is_empty() {
+        match pair.client.write(&pair.pending) {
+            Ok(count) => drop(pair.pending.drain(..count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
