@@ -156,6 +156,9 @@ proptest! {
     #[test]
     fn the_same_texts_are_json_as_for_serde_json(text in json_like()) {
         let expected = serde_json::from_slice::<serde_json::Value>(&text);
+        // A number beyond f64 is JSON all the same; the scanner passes its digits on.
+        let too_large = expected.as_ref().is_err_and(|error| error.to_string().starts_with("number out of range"));
+        prop_assume!(!too_large);
         prop_assert_eq!(whole(&text).is_some(), expected.is_ok(), "{}", String::from_utf8_lossy(&text));
         if let (Some(ours), Ok(theirs)) = (whole(&text), expected) {
             prop_assert_eq!(serde_json::from_str::<serde_json::Value>(&ours).unwrap(), theirs);
