@@ -2,33 +2,15 @@
 
 use std::collections::HashSet;
 
-use warmpath_tests::{Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath, wait_until};
+use warmpath_tests::{Client, Framing, Gate, Router, RouterOptions, for_each_datapath, wait_until};
 
-use crate::requests::{CHUNKED, POST, completion, get};
-
-/// Answers a GET, and streams two chunks for a POST, the second when it's let.
-fn engine(gate: &Gate) -> Upstream {
-    let gate = gate.clone();
-    Upstream::start(move |conn| {
-        while let Some(request) = conn.request()? {
-            if request.head.method() == "GET" {
-                conn.answer("200 OK", "", b"ok")?;
-                continue;
-            }
-            conn.send(CHUNKED)?;
-            conn.send_chunk(b"one")?;
-            gate.pass()?;
-            conn.send_if_open(b"3\r\ntwo\r\n0\r\n\r\n");
-        }
-        Ok(())
-    })
-}
+use crate::requests::{POST, completion, gated, get};
 
 #[test]
 fn flows_are_counted_by_path_while_they_last() {
     for_each_datapath(|datapath| {
         let gate = Gate::new();
-        let upstream = engine(&gate);
+        let upstream = gated(&gate);
         let router = Router::start(datapath, &[&upstream]);
         let path = format!("path=\"{}\"", datapath.name());
         let mut clients: Vec<Client> = (0..5).map(|_| Client::connect(router.address())).collect();
@@ -61,7 +43,7 @@ fn flows_are_counted_by_path_while_they_last() {
 fn explain_tells_the_last_decisions_newest_first() {
     for_each_datapath(|datapath| {
         let gate = Gate::new();
-        let (first, second) = (engine(&gate), engine(&gate));
+        let (first, second) = (gated(&gate), gated(&gate));
         let router = RouterOptions::new(datapath, &[&first, &second])
             .arguments(&["--policy", "least_load"])
             .start();
@@ -103,7 +85,7 @@ fn explain_tells_the_last_decisions_newest_first() {
 fn backends_tells_each_ones_counts() {
     for_each_datapath(|datapath| {
         let gate = Gate::new();
-        let upstream = engine(&gate);
+        let upstream = gated(&gate);
         let router = Router::start(datapath, &[&upstream]);
         for _ in 0..4 {
             get(&router);
@@ -126,7 +108,7 @@ fn backends_tells_each_ones_counts() {
 fn the_metrics_page_declares_each_family_once_and_ends_as_it_should() {
     for_each_datapath(|datapath| {
         let gate = Gate::new();
-        let upstream = engine(&gate);
+        let upstream = gated(&gate);
         let router = Router::start(datapath, &[&upstream]);
         gate.open();
         let mut client = Client::connect(router.address());

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use warmpath_tests::{Client, Message, Router};
+use warmpath_tests::{Client, Gate, Message, Router, Upstream};
 
 pub(crate) const GET: &[u8] = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
 pub(crate) const POST: &[u8] =
@@ -18,6 +18,24 @@ pub(crate) fn completion(max_tokens: u32, stream: bool) -> Vec<u8> {
         body.len()
     )
     .into_bytes()
+}
+
+/// Streams two chunks, the second when the gate is opened; answers a GET at once.
+pub(crate) fn gated(gate: &Gate) -> Upstream {
+    let gate = gate.clone();
+    Upstream::start(move |conn| {
+        while let Some(request) = conn.request()? {
+            if request.head.method() == "GET" {
+                conn.answer("200 OK", "", b"ok")?;
+                continue;
+            }
+            conn.send(CHUNKED)?;
+            conn.send_chunk(b"one")?;
+            gate.pass()?;
+            conn.send_if_open(b"3\r\ntwo\r\n0\r\n\r\n");
+        }
+        Ok(())
+    })
 }
 
 /// Sends one GET on a connection of its own.

@@ -7,25 +7,7 @@ use warmpath_tests::{
     Client, Framing, Gate, Router, RouterOptions, Upstream, for_each_datapath_at_once, wait_until,
 };
 
-use crate::requests::{CHUNKED, GET, POST};
-
-/// Streams two chunks, the second when the gate is opened; answers a GET at once.
-fn gated(gate: &Gate) -> Upstream {
-    let gate = gate.clone();
-    Upstream::start(move |conn| {
-        while let Some(request) = conn.request()? {
-            if request.head.method() == "GET" {
-                conn.answer("200 OK", "", b"ok")?;
-                continue;
-            }
-            conn.send(CHUNKED)?;
-            conn.send_chunk(b"one")?;
-            gate.pass()?;
-            conn.send_if_open(b"3\r\ntwo\r\n0\r\n\r\n");
-        }
-        Ok(())
-    })
-}
+use crate::requests::{GET, POST, gated};
 
 /// A client in the middle of a stream.
 fn streaming(router: &Router) -> Client {

@@ -67,7 +67,7 @@ use std::time::Duration;
 
 use aya::Ebpf;
 use aya::maps::{MapData, PerCpuArray, RingBuf, SockMap};
-use router_common::map::{BACKENDS_MAX, BackendCell, CLIENTS_MAX, FLOWS_MAX, FlowEntry, counter};
+use router_common::map::{BACKENDS_MAX, BackendCell, FlowEntry, counter};
 
 pub use events::{Event, EventRing};
 pub use flow::{Arm, Armed, Drain, FlowState, TakenBack};
@@ -85,23 +85,6 @@ pub const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
 /// One upstream connection's place in the kernel's tables, for the life of its slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlowId(pub u32);
-
-/// Places taken and places there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Upstream connections in the maps.
-    pub upstreams: u64,
-    /// Room for them.
-    pub upstreams_max: u64,
-    /// Client connections in the maps.
-    pub clients: u64,
-    /// Room for them.
-    pub clients_max: u64,
-    /// Flows that the kernel has now.
-    pub armed: u64,
-    /// As many as the memory bound allows.
-    pub armed_max: u64,
-}
 
 /// The loaded programs and maps. Dropping the last handle, slot and ring unloads them.
 #[derive(Clone)]
@@ -188,20 +171,6 @@ impl Kernel {
             self.0.flow_places.taken().count(),
             self.0.client_places.taken().count(),
         )
-    }
-
-    /// How full its tables are.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let (upstreams, clients) = self.connections();
-        Usage {
-            upstreams: upstreams as u64,
-            upstreams_max: u64::from(FLOWS_MAX),
-            clients: clients as u64,
-            clients_max: u64::from(CLIENTS_MAX),
-            armed: self.0.armed.load(Ordering::Relaxed),
-            armed_max: self.0.armed_max,
-        }
     }
 
     /// The program's counters by name, summed over the CPUs. One system call each.

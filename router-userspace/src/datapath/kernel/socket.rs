@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use crate::net::unacked_bytes;
+
 /// `struct tcp_info` up to and with `tcpi_bytes_acked` (include/uapi/linux/tcp.h).
 const TCP_INFO_BYTES: usize = 128;
 const BYTES_ACKED_AT: usize = 120;
@@ -35,7 +37,7 @@ pub(super) fn cookie(fd: BorrowedFd<'_>) -> io::Result<u64> {
 pub(super) fn send_side(fd: BorrowedFd<'_>) -> io::Result<SendSide> {
     let mut before = info(fd)?;
     for _ in 0..READINGS_MAX {
-        let waiting = waiting(fd)?;
+        let waiting = unacked_bytes(&fd)?;
         let after = info(fd)?;
         if after == before {
             return Ok(SendSide {
@@ -63,17 +65,6 @@ fn info(fd: BorrowedFd<'_>) -> io::Result<(u8, u64)> {
     let mut acked = [0u8; 8];
     acked.copy_from_slice(&bytes[BYTES_ACKED_AT..BYTES_ACKED_AT + 8]);
     Ok((bytes[0], u64::from_ne_bytes(acked)))
-}
-
-/// Bytes in the send queue that the peer hasn't acknowledged.
-fn waiting(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: SIOCOUTQ (equal to TIOCOUTQ) writes one int.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(u64::try_from(bytes).unwrap_or(0))
 }
 
 /// Fills `value` with a socket option of exactly that many bytes or more.

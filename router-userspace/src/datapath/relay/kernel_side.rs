@@ -7,11 +7,12 @@ use super::carried::{Carried, Next};
 use super::hop::{Seen, Standing};
 use crate::datapath::kernel::{Arm, Armed, Drain, Event};
 use crate::datapath::{FlowKind, Outcome};
+use crate::net;
 use crate::types::Micros;
 
 /// Bytes that may wait in a client's socket when a flow that was spilled is armed again: a client that is still
 /// behind would spill at once.
-const REARM_QUEUED_MAX: u32 = 64 << 10;
+const REARM_QUEUED_MAX: u64 = 64 << 10;
 /// Waits between two looks at a client that has not been given everything; the last one repeats.
 const DRAIN_WAITS: [Duration; 3] = [
     Duration::from_micros(100),
@@ -100,10 +101,7 @@ impl Carried {
     }
 
     fn client_is_behind(&self) -> bool {
-        let mut queued: libc::c_int = 0;
-        // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int.
-        let result = unsafe { libc::ioctl(self.flow.client.raw_fd(), libc::TIOCOUTQ, &raw mut queued) };
-        result != 0 || u32::try_from(queued).unwrap_or(0) > REARM_QUEUED_MAX
+        net::unacked_bytes(&self.flow.client).map_or(true, |queued| queued > REARM_QUEUED_MAX)
     }
 
     /// Takes a flow back from the kernel, because of an event or because the engine's side has ended.
